@@ -1,4 +1,4 @@
-//! Changes of stripes that have a parity, and what is made out of parities.
+//! Changes of stripes with parity, and reconstruction from parity.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -17,16 +17,16 @@ use super::trace::{Way, fold};
 use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost, is_unreadable};
 use host::{BlockDevice, IoError, Kind};
 
-/// A change of a stripe is tried again when a member turns out to be out: each time one fewer is left.
+/// Retries of a change after a member has failed: each failure leaves one member fewer.
 const TRIES: u32 = 3;
 
-/// Blocks that a write of zeros behind a deallocation has at a time, at most: a chunk's.
+/// Number of blocks of one write of zeros, at most a chunk.
 fn zeros(layout: &Layout, lba: u64, end: u64) -> u32 {
     (end - lba).min(layout.chunk()) as u32
 }
 
 impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
-    /// A task: one change after the other.
+    /// Change task: one change at a time.
     pub async fn work(self: Rc<Self>, number: usize) {
         loop {
             let (asked, trace) = self.mailbox.next(number).await;
@@ -70,7 +70,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             tries -= 1;
             let before = self.out.get();
             let done = self.try_segment(write, segment).await;
-            // What was to be read is on a member that has just gone: the others have it.
+            // The data to be read is on a member that has just failed: the others can reconstruct it.
             if done.is_ok() || tries == 0 || self.out.get() == before {
                 return done;
             }
@@ -105,13 +105,13 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let slot = self.note(journal, number, change, &parts, &way).await?;
         let parts = parts.into_iter().filter_map(|(member, from)| Some((member, from?)));
         let parts = parts.filter(|(member, _)| !self.is_out(*member, stripe));
-        // It is durable where it was noted.
+        // FUA is not needed: the change is durable in the journal.
         let done = all(&self.rt, parts, one(false)).await;
         way.passed();
         self.is_home(journal, slot, done)
     }
 
-    /// The caller's bytes for this chunk of a segment.
+    /// The part of the caller's buffer for this chunk of a segment.
     fn part(&self, write: Write<'_>, segment: Segment, data: u32) -> Buffer {
         let begin = segment.stripe * self.layout.stripe_blocks()
             + u64::from(data) * self.layout.chunk()
@@ -120,7 +120,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         write.from.part((begin - write.lba) as usize * block, segment.blocks as usize * block)
     }
 
-    /// A change has come to its end. One that has not can't be left where its stripe goes on without it.
+    /// Completes a change. A failed change fails the array, as its stripe is inconsistent.
     fn is_home(
         &self,
         journal: &Journal,
@@ -134,7 +134,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         done
     }
 
-    /// Writes; a member that fails is out, and what it was to hold is in what the others do.
+    /// Writes to a member. If it fails it is out, and its data follows from the other members.
     pub async fn write_or_without(
         &self,
         at: Place,
@@ -149,7 +149,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
     }
 
-    /// The parity of a segment, with what is to be written.
+    /// Computes the new parity of a segment.
     async fn new_parity(
         &self,
         write: Write<'_>,
@@ -166,7 +166,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let out = (0..layout.data()).find(is_out);
         let (out_new, out_others) =
             (out.is_some_and(|data| is_new(&data)), out.is_some_and(|data| !is_new(&data)));
-        // The old parity less the old data, or the data of the others: whichever is fewer reads.
+        // Old parity minus old data, or the data of the other chunks: the variant with fewer reads.
         let by_others = out_new || (!out_others && others <= new);
         let spare = !out_new && !out_others;
         let block = stripe * layout.chunk() + segment.offset;
@@ -204,7 +204,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         done.map(|()| unreachable!("what could be read has been returned"))
     }
 
-    /// Waits for stripes.
+    /// Waits for the lock on a range of stripes.
     pub async fn hold(&self, stripes: (u64, u64)) -> Held<'_> {
         let held = self.stripes.hold(&self.rt, stripes).await;
         self.rt.record(self.stripe_wait);
@@ -237,7 +237,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         buffer
     }
 
-    /// Reads what a member has there and adds it to a sum.
+    /// Reads a chunk of a member and adds it to a sum.
     async fn add_up(&self, at: Place, sum: &RefCell<Vec<u8>>) -> Result<(), IoError> {
         let bytes = sum.borrow().len();
         let into = self.buffer(at.number, bytes)?;
@@ -252,7 +252,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(())
     }
 
-    /// What all members but this one add up to: what it holds, or should. Its stripe is held.
+    /// Sum of all members but one, which is that member's content. The stripe must be held.
     async fn sum_of_others(
         &self,
         at: Place,
@@ -279,7 +279,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
     }
 
-    /// What a member held there, without it. Its stripe is held.
+    /// Reconstructs a member's content from the others. The stripe must be held.
     pub async fn recover(&self, at: Place, into: &Buffer, way: &Way<'_>) -> Result<(), IoError> {
         let sum = self.sum_of_others(at, into.bytes(), way).await?;
         into.copy_in(0, &sum);
@@ -305,7 +305,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.disk(at).write(Lba(at.block), from, false).await.1
     }
 
-    /// Whether its parity was wrong. It is right now.
+    /// Corrects a stripe's parity; returns true if it was wrong.
     pub async fn resync_stripe(&self, number: usize, stripe: u64) -> Result<bool, IoError> {
         let Some(member) = self.layout.parity_of(stripe) else { return Ok(false) };
         let at = Place { number, member, block: stripe * self.layout.chunk() };
@@ -335,8 +335,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         disk.write(Lba(piece.block), from.part(begin, bytes), fua).await.1
     }
 
-    /// Whole stripes are given back by all members, their parities too: of zeros it is zero. What lies before
-    /// and behind them is written with zeros.
+    /// Deallocates whole stripes on all members, with their parity: the parity of zeros is zero. Writes zeros
+    /// to the blocks before and after them.
     async fn deallocate(&self, number: usize, lba: u64, blocks: u32) -> Result<(), IoError> {
         let (stripe, end) = (self.layout.stripe_blocks(), lba + u64::from(blocks));
         let (first, last) = (lba.div_ceil(stripe), end / stripe);
@@ -390,7 +390,6 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     }
 }
 
-/// A write of the caller's.
 #[derive(Clone, Copy)]
 struct Write<'a> {
     number: usize,
@@ -399,12 +398,12 @@ struct Write<'a> {
     fua: bool,
 }
 
-/// Whether a member that fails so when it is written to is of no more use.
+/// Returns true if a member with this write error is out.
 fn does_not_write(kind: Kind) -> bool {
     is_lost(kind) || is_unreadable(kind) || kind == Kind::Full
 }
 
-/// Adds a buffer's bytes to a sum, without carries.
+/// XORs a buffer's bytes into a sum.
 fn add(sum: &mut [u8], bytes: &Buffer) {
     let mut part = [0; PARITY_BYTES as usize];
     for (number, sum) in sum.chunks_mut(part.len()).enumerate() {

@@ -1,22 +1,22 @@
-//! The journal of an array with a parity: what a change is about to write is noted on the members that it
-//! will write to, and is there whatever happens, before the first of them is written.
+//! Journal of an array with parity: a change is durable on the members that it will write, before the first
+//! of them is written.
 //!
 //! ```text
-//!   stripe held ─► each part, with a head, behind the stripes of its member: FUA ─► who is out, if news
-//!               ─► the parts where they belong ─► acknowledged … later: flush, superblocks: places free
+//!   stripe held ─► each part with a head, after the stripes of its member, FUA ─► failed member, if new
+//!               ─► the parts in place ─► acknowledged … later: flush, superblocks: places free
 //! ```
 //!
-//! *Why it closes the write hole.* At a start an entry counts if all its parts are there but that of a
-//! member which is out. If one is missing, nothing of it has been written where it belongs: the stripe is as
-//! it was before. If all are there, they are written again: then what is left of the stripe adds up, so the
-//! chunk of the member that is out is what it was, or, if the entry was about it, the new one. Entries of a
-//! stripe are in order, as it is held from the first note to the last write. An entry that is left out by
-//! then has been flushed where it belongs, and so have all of its stripe before it; superblocks that say so
-//! are durable before a place is used again.
+//! *The write hole.* At a start an entry is valid if all its parts are present except that of a member which
+//! is out. If a part is missing, nothing of the entry has been written in place: the stripe has its old
+//! content. If all are present, they are written again: then the remaining stripe is consistent, so the chunk
+//! of the member that is out has its old content or, if the entry wrote it, the new one. Entries of a stripe
+//! are in order, as it is held from the first journal write to the last write in place. An entry that is
+//! skipped at a start has been flushed in place, with all earlier ones of its stripe; superblocks with the
+//! new tail are durable before a place is reused.
 //!
-//! *Who is out* is in the superblocks of all others before anything is written without it. So a member that
-//! comes back is not believed: at a start the newest superblock counts, which at least one of any n - 1
-//! members has.
+//! *Failed members* are recorded in the superblocks of all others before anything is written without them. So
+//! a member that returns is not trusted: at a start the newest superblock counts, which at least one of any n
+//! - 1 members has.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -31,17 +31,17 @@ use super::trace::Way;
 use super::{Out, Place, Shared, is_lost};
 use host::{BlockDevice, IoError, Kind};
 
-/// Bits of a sequence number below those of the life.
+/// Bits of a sequence number below the life.
 const LIFE_SHIFT: u32 = 40;
 
-/// What a member has of a change: nothing where blocks are given back.
+/// Part of a change on a member; no buffer for a deallocation.
 pub type Part = (u32, Option<Buffer>);
 
-/// Places for entries, and what is in them.
+/// Journal of one array: places for entries, and their state.
 pub struct Journal {
     pub region: Region,
     pub state: RefCell<State>,
-    /// A place is free, an entry is where it belongs, or superblocks have been written.
+    /// Notified when a place is free, an entry is in place, or superblocks have been written.
     moved: Signal,
     recording: Cell<bool>,
 }
@@ -50,7 +50,7 @@ pub struct State {
     pub free: Vec<u32>,
     used: Vec<Used>,
     pub next: u64,
-    /// The newest that all members have which are there.
+    /// Newest superblock, present on all members that are not out.
     pub superblock: Superblock,
 }
 
@@ -58,11 +58,11 @@ pub struct State {
 struct Used {
     slot: u32,
     sequence: u64,
-    /// Its parts have been written where they belong.
+    /// True if its parts have been written in place.
     home: bool,
 }
 
-/// Superblocks are written by one at a time.
+/// Guard of a superblock update: one at a time.
 struct Recording<'a>(&'a Journal, &'a Rt);
 
 impl Drop for Recording<'_> {
@@ -88,14 +88,14 @@ impl Journal {
         (!self.recording.replace(true)).then(|| Recording(self, rt))
     }
 
-    /// From this superblock on.
+    /// Continues from this superblock.
     pub fn begin(&self, superblock: Superblock) {
         let mut state = self.state.borrow_mut();
         state.next = superblock.tail;
         state.superblock = superblock;
     }
 
-    /// The superblock of another life behind this one, in which no entry is left.
+    /// Starts the next life, in which no entry is left.
     pub fn next_life(&self) {
         let mut state = self.state.borrow_mut();
         state.superblock.life += 1;
@@ -103,7 +103,7 @@ impl Journal {
         state.next = state.superblock.tail;
     }
 
-    /// Somebody's entry has been written where it belongs.
+    /// Records that an entry has been written in place.
     pub fn is_home(&self, rt: &Rt, slot: u32) {
         let mut state = self.state.borrow_mut();
         let used = state.used.iter_mut().find(|used| used.slot == slot);
@@ -112,7 +112,7 @@ impl Journal {
         self.moved.notify(rt);
     }
 
-    /// Nothing of it has been written where it belongs, nor will be.
+    /// Frees the place of an entry that was not and will not be written in place.
     fn give_back(&self, rt: &Rt, slot: u32) {
         let mut state = self.state.borrow_mut();
         state.used.retain(|used| used.slot != slot);
@@ -129,7 +129,7 @@ impl Journal {
         Some(used)
     }
 
-    /// Whether a flush would free a place: the oldest entry is where it belongs.
+    /// Returns true if a flush would free a place: the oldest entry is in place.
     fn can_be_freed(&self) -> bool {
         let state = self.state.borrow();
         state.used.iter().min_by_key(|used| used.sequence).is_some_and(|oldest| oldest.home)
@@ -141,7 +141,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.out.get().map(|out| out.member)
     }
 
-    /// Notes a change; it may be begun then. Gives its place.
+    /// Writes a change to the journal; after that it may start. Returns its place.
     pub async fn note(
         &self,
         journal: &Journal,
@@ -160,7 +160,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         noted.map(|()| used.slot)
     }
 
-    /// A place for an entry; if there is none, members are flushed so that there is.
+    /// Takes a place for an entry; flushes the members if none is free.
     async fn place(
         &self,
         journal: &Journal,
@@ -219,7 +219,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.settle(journal, number).await
     }
 
-    /// Who is out is in the superblocks of all others.
+    /// Waits until the failed member is recorded in the superblocks of all others.
     pub async fn settle(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
         while self.out_member() != journal.state.borrow().superblock.out {
             self.validate()?;
@@ -235,7 +235,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.validate()
     }
 
-    /// Writes superblocks: what they say holds from then on, whatever happens.
+    /// Writes superblocks; they are durable when this returns.
     async fn record(
         &self,
         journal: &Journal,
@@ -268,7 +268,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
     }
 
-    /// Flushes what is where it belongs, and says so in superblocks, so that its places can be used again.
+    /// Flushes changes in place and advances the tail in the superblocks, which frees their places.
     async fn free_places(
         &self,
         journal: &Journal,
@@ -294,7 +294,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(())
     }
 
-    /// Flushes all members that are not out; one that fails is.
+    /// Flushes all members that are not out; a member that fails is out.
     pub async fn flush_members(&self, number: usize) -> Result<(), IoError> {
         let one = |member| async move {
             if self.out.get() == Some(Out { member, rebuilt: 0 }) {
@@ -309,7 +309,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.validate()
     }
 
-    /// New superblocks, of another life; the first time twice, as who has none is another device later.
+    /// Writes superblocks of a new life; twice the first time, because later a member without one is a
+    /// foreign device.
     pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
         journal.next_life();
         let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;

@@ -1,4 +1,4 @@
-//! Where an array's blocks lie: pure.
+//! Layout of an array's blocks over its members.
 //!
 //! ```text
 //!   parity, four members       member 0   member 1   member 2   member 3
@@ -7,55 +7,56 @@
 //!                  stripe 2        8       parity        6          7
 //! ```
 //!
-//! A stripe is a chunk of each member, at the same place of all. Its parity goes one member to the left from
-//! stripe to stripe, and its data begin behind it: so whatever is read in sequence goes over all members.
+//! A stripe is one chunk of each member, at the same offset on all. The parity moves one member to the left
+//! from stripe to stripe, and the data begins after it: so a sequential read uses all members.
 
-/// The most members of an array.
+/// Most members of an array.
 pub const MEMBERS_MAX: usize = 16;
 
-/// How blocks are laid over members.
+/// Mapping of blocks to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     members: u32,
-    /// Blocks of a member that follow one another.
+    /// Consecutive blocks of a member.
     chunk: u64,
     parity: bool,
     stripes: u64,
 }
 
-/// Blocks of an array that lie on one member, one after the other.
+/// Consecutive blocks of an array on one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The member.
+    /// Index of the member.
     pub member: u32,
-    /// The first of them on it.
+    /// First block on the member.
     pub block: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Their stripe.
+    /// Stripe.
     pub stripe: u64,
-    /// Where they begin in the request, blocks.
+    /// Offset in the request, in blocks.
     pub from: u32,
 }
 
-/// Blocks of a stripe with the same places on several members: what has one parity.
+/// Blocks of a stripe with the same offsets on several members: the unit of a parity update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The stripe.
+    /// Stripe.
     pub stripe: u64,
-    /// Where they begin in a chunk, blocks.
+    /// Offset in a chunk, in blocks.
     pub offset: u64,
-    /// How many on each member.
+    /// Number of blocks on each member.
     pub blocks: u32,
-    /// The first and the last chunk of data that are written.
+    /// First and last data chunk that are written.
     pub data: (u32, u32),
 }
 
 impl Layout {
-    /// The layout of so many members of at least `member_blocks` blocks.
+    /// Creates a layout of `members` members of at least `member_blocks` blocks, with `chunk` blocks per
+    /// chunk.
     ///
     /// # Panics
-    /// If there are too few members for it or too many, or a chunk has no block.
+    /// If the number of members is out of range, or `chunk` is 0.
     pub fn new(members: u32, chunk: u64, parity: bool, member_blocks: u64) -> Layout {
         let least = if parity { 3 } else { 1 };
         assert!((least..=MEMBERS_MAX as u32).contains(&members), "{members} members");
@@ -63,17 +64,17 @@ impl Layout {
         Layout { members, chunk, parity, stripes: member_blocks / chunk }
     }
 
-    /// Blocks that its users see.
+    /// Capacity in blocks.
     pub fn blocks(&self) -> u64 {
         self.stripes * self.stripe_blocks()
     }
 
-    /// Stripes.
+    /// Number of stripes.
     pub fn stripes(&self) -> u64 {
         self.stripes
     }
 
-    /// Members.
+    /// Number of members.
     pub fn members(&self) -> u32 {
         self.members
     }
@@ -83,23 +84,23 @@ impl Layout {
         self.chunk
     }
 
-    /// Chunks of data in a stripe.
+    /// Data chunks of a stripe.
     pub fn data(&self) -> u32 {
         self.members - u32::from(self.parity)
     }
 
-    /// Blocks of data in a stripe.
+    /// Data blocks of a stripe.
     pub fn stripe_blocks(&self) -> u64 {
         u64::from(self.data()) * self.chunk
     }
 
-    /// Who has the parity of a stripe; none: there is none.
+    /// Member with the parity of a stripe; `None` without parity.
     pub fn parity_of(&self, stripe: u64) -> Option<u32> {
         let turn = (stripe % u64::from(self.members)) as u32;
         self.parity.then(|| self.members - 1 - turn)
     }
 
-    /// Who has this chunk of a stripe's data.
+    /// Member with this data chunk of a stripe.
     pub fn member_of(&self, stripe: u64, data: u32) -> u32 {
         match self.parity_of(stripe) {
             Some(parity) => (parity + 1 + data) % self.members,
@@ -107,13 +108,14 @@ impl Layout {
         }
     }
 
-    /// The stripes that blocks reach into: the first, and the one behind the last.
+    /// Range of stripes that contain these blocks: first, and one past the last.
     pub fn stripes_of(&self, lba: u64, blocks: u64) -> (u64, u64) {
         let stripe = self.stripe_blocks();
         (lba / stripe, (lba + blocks).div_ceil(stripe))
     }
 
-    /// Without a parity: the blocks of a member that these have, from the first to the one behind the last.
+    /// Without parity: range of a member's blocks that these blocks map to, first and one past the last.
+    /// `None` if there are none.
     pub fn share_of(&self, member: u32, lba: u64, blocks: u64) -> Option<(u64, u64)> {
         let before = |lba: u64| {
             let rest = lba % self.stripe_blocks();
@@ -124,7 +126,7 @@ impl Layout {
         (from < to).then_some((from, to))
     }
 
-    /// The pieces of these blocks, in order.
+    /// Pieces of these blocks, in order.
     pub fn pieces(self, lba: u64, blocks: u32) -> impl Iterator<Item = Piece> + Clone {
         let (mut at, end) = (lba, lba + u64::from(blocks));
         core::iter::from_fn(move || {
@@ -143,7 +145,7 @@ impl Layout {
         })
     }
 
-    /// The segments of these blocks, stripe by stripe: at most three of each.
+    /// Segments of these blocks, stripe by stripe: at most three per stripe.
     pub fn segments(self, lba: u64, blocks: u32) -> impl Iterator<Item = Segment> + Clone {
         let (first, end) = self.stripes_of(lba, blocks.into());
         let of_stripe = move |stripe: u64| {
@@ -155,7 +157,7 @@ impl Layout {
         (first..end).flat_map(of_stripe)
     }
 
-    /// Those of the blocks `from..to` of a stripe's data.
+    /// Segments of the blocks `from..to` of a stripe's data.
     fn segments_of(self, stripe: u64, from: u64, to: u64) -> impl Iterator<Item = Segment> + Clone {
         let (first, last) = ((from / self.chunk) as u32, ((to - 1) / self.chunk) as u32);
         let (begin, end) = (from % self.chunk, (to - 1) % self.chunk + 1);
@@ -167,7 +169,7 @@ impl Layout {
             let (offset, next) = (cuts[number], cuts[number + 1]);
             let data = match first == last {
                 true => (first, last),
-                // The first chunk is written from `begin` on, the last up to `end`.
+                // The first chunk is written from `begin`, the last up to `end`.
                 false => (first + u32::from(offset < begin), last - u32::from(next > end)),
             };
             let written = offset < next && data.0 <= data.1;
@@ -184,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parity_goes_one_member_to_the_left_from_stripe_to_stripe() {
+    fn parity_rotates_left_per_stripe() {
         let layout = Layout::new(4, 1, true, 100);
         let member = |lba| layout.pieces(lba, 1).next().map(|piece| (piece.member, piece.block));
         let all: alloc::vec::Vec<_> = (0..9).map(|lba| member(lba).unwrap()).collect();
@@ -198,9 +200,9 @@ mod tests {
     }
 
     proptest! {
-        /// No two blocks have one place, and none has that of a parity.
+        /// No two blocks map to the same place, and none to a parity.
         #[test]
-        fn every_block_has_a_place_of_its_own(layout in layouts()) {
+        fn blocks_map_to_distinct_places(layout in layouts()) {
             let mut places = BTreeSet::new();
             for piece in layout.pieces(0, layout.blocks() as u32) {
                 prop_assert_ne!(Some(piece.member), layout.parity_of(piece.stripe));
@@ -213,9 +215,9 @@ mod tests {
             prop_assert_eq!(places.len() as u64, layout.blocks());
         }
 
-        /// A member's share is what its pieces come to.
+        /// A member's share is the union of its pieces.
         #[test]
-        fn shares_are_the_pieces_together(
+        fn member_share_equals_its_pieces(
             members in 1_u32..6, chunk in 1_u64..6, lba in 0_u64..60, blocks in 1_u32..60,
         ) {
             let layout = Layout::new(members, chunk, false, 200);
@@ -232,9 +234,9 @@ mod tests {
             }
         }
 
-        /// Pieces and segments are two ways to say the same blocks, each of them once.
+        /// Pieces and segments cover the same blocks, each once.
         #[test]
-        fn segments_cover_what_pieces_do(
+        fn segments_cover_same_blocks_as_pieces(
             layout in layouts(), lba in 0_u64..60, blocks in 1_u32..60,
         ) {
             let mut pieces = BTreeSet::new();

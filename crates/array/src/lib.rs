@@ -1,22 +1,22 @@
-//! Several block devices as one: striped, or with a parity that outlives any one of them.
+//! Arrays: several block devices as one, striped, or with parity that tolerates the loss of one member.
 //!
 //! ```text
 //!   caller ─► Array ─┬─ read: pieces, each from its member ─► or all others, if that is out
 //!                    └─ write ─► task: stripe held ─► old data, parity ─► new data, parity
 //! ```
 //!
-//! A write with parity is carried out by a task of the array, so that a caller who drops its future leaves no
-//! stripe half written. It reads what it needs of the old (data and parity of what it writes, or the data of
-//! all others, whichever is less; of a stripe that it writes whole nothing), and writes data and parity at
-//! once.
+//! A write with parity runs in a task of the array, so that a dropped future leaves no stripe half written.
+//! It reads the old data and parity of the written blocks, or the data of all other chunks, whichever is less
+//! (nothing for a whole stripe), and writes data and parity concurrently.
 //!
-//! A member that fails is *out*: what it held is what the others add up to. With one more the array has
-//! failed. What is out comes back by [`Array::replace`] and [`Array::rebuild`].
+//! A member that fails is *out*: its content is reconstructed from the others. If a second member fails, the
+//! array has failed. [`Array::replace`] and [`Array::rebuild`] restore redundancy.
 //!
-//! *The write hole.* Each member loses what is under way by itself, so a power cut may leave a parity that
-//! is not its data's. With all members there nobody reads it, and [`Array::resync`] makes it right. A member
-//! that is lost before that takes blocks with it that nobody wrote. With a journal (`journal.rs`) that cannot
-//! be, and who is out is written down; without one a member that comes back must be rebuilt.
+//! *The write hole.* Each member loses its writes in flight independently, so a power cut may leave a parity
+//! that does not match its data. With all members present it is not read, and [`Array::resync`] corrects it.
+//! If a member is lost before that, blocks that were never written may be lost with it. A journal
+//! (`journal.rs`) prevents this and records the failed member; without one a member that returns must be
+//! rebuilt.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -52,47 +52,47 @@ use together::all;
 pub use trace::Numbers;
 use trace::Ways;
 
-/// The cost that a port is asked for: 512 bytes of one buffer added to those of another, for a parity.
+/// Name of its host cost: XOR of 512 bytes for a parity.
 pub const COSTS: &[&str] = &["parity"];
 
-/// The stages that an array has beside those of its members: until stripes are nobody else's, until the
-/// journal has room, and parities.
+/// Stages recorded in addition to those of its members: the waits for stripes and for space in the journal,
+/// and parity computation.
 pub const STAGES: [&str; 3] = ["stripe wait", "journal wait", COSTS[0]];
 
-/// The unit of [`COSTS`], bytes.
+/// Unit of [`COSTS`] in bytes.
 const PARITY_BYTES: u32 = 512;
 
-/// What an array is to be.
+/// Options of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of a member that follow one another: whole blocks, no more than one command of a member's moves.
+    /// Chunk size in bytes: whole blocks, at most the longest transfer of a member.
     pub chunk_bytes: u32,
-    /// A chunk of each stripe is the parity of the others.
+    /// True if each stripe has a parity chunk.
     pub parity: bool,
-    /// Writes under way at once, where there is a parity.
+    /// Most writes in flight, with parity.
     pub writes: u16,
-    /// Entries of its journal, where there is a parity; none: the write hole is open, and who is out is not
-    /// kept.
+    /// Number of journal entries, with parity. 0: the write hole is open, and a failed member is not
+    /// recorded.
     pub journal: u32,
-    /// Where its own journeys are.
+    /// Identifier space of its request traces.
     pub traces: Numbers,
 }
 
-/// Why devices make no array.
+/// Error: the devices cannot form an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// What was looked at.
+    /// Property that does not fit.
     pub what: &'static str,
-    /// What was found.
+    /// Value found.
     pub found: u64,
-    /// What would have been one.
+    /// Required value.
     pub expected: &'static str,
 }
 
-/// An array, as it is used from one core. Clones are the same.
+/// Handle on an array, for one core. Clones share its state.
 pub struct Array<P: HostPort, D> {
     shared: Rc<Shared<P, D>>,
-    /// The number of its port, and of each member's disk.
+    /// Index of its port, and of each member's disk.
     number: usize,
 }
 
@@ -112,7 +112,7 @@ struct Shared<P: HostPort, D> {
     geometry: Geometry,
     deallocated: Deallocated,
     out: Cell<Option<Out>>,
-    /// Who has failed beside it: with both out, nothing can be believed.
+    /// Error of a second failed member: the array has failed.
     failed: Cell<Option<IoError>>,
     stripes: Stripes,
     journal: Option<Journal>,
@@ -120,30 +120,30 @@ struct Shared<P: HostPort, D> {
     ways: Ways,
     stripe_wait: Stage,
     journal_wait: Stage,
+    /// Scratch buffers for sums, reused between changes.
     rooms: RefCell<Vec<Vec<u8>>>,
     counters: Cell<Counters>,
 }
 
-/// What an array has done.
+/// Statistics of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments of stripes that were written without reading anything.
+    /// Segments written without reading.
     pub whole: u64,
-    /// Segments for which old data or parity were read.
+    /// Segments for which old data or parity was read.
     pub modified: u64,
-    /// Pieces that were read from all members but theirs.
+    /// Pieces reconstructed from the other members.
     pub recovered: u64,
 }
 
-/// A member that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Out {
     member: u32,
-    /// The stripes before this one have been rebuilt.
+    /// Stripes below this one have been rebuilt.
     rebuilt: u64,
 }
 
-/// Bytes on one member.
+/// Location on one member, accessed through one port.
 #[derive(Clone, Copy)]
 struct Place {
     number: usize,
@@ -152,10 +152,10 @@ struct Place {
 }
 
 impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
-    /// An array of these: by member, and for each the disks of the cores that `ports` are on.
+    /// Creates an array; `disks` holds for each member one disk per port. Returns one handle per port.
     ///
     /// # Errors
-    /// They don't make one.
+    /// [`Unfit`] if the devices do not form an array.
     pub fn new(
         ports: Vec<P>,
         disks: Vec<Vec<D>>,
@@ -184,7 +184,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         let transfer = all().map(|geometry| geometry.transfer_bytes_max).min().unwrap_or(0);
         let zeros = disks.iter().all(|disks| disks[0].deallocated() == Deallocated::Zeros);
         let deallocated = match options.parity {
-            // Of zeros the parity is zero.
+            // The parity of zeros is zero.
             true if zeros => Deallocated::Zeros,
             true => Deallocated::Unsupported,
             false => disks[0][0].deallocated(),
@@ -224,38 +224,38 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         Ok((0..shared.ports.len()).map(each).collect())
     }
 
-    /// How blocks are laid over members.
+    /// Mapping of blocks to members.
     pub fn layout(&self) -> &Layout {
         &self.shared.layout
     }
 
-    /// What has been done so far.
+    /// Statistics.
     pub fn counters(&self) -> Counters {
         self.shared.counters.get()
     }
 
-    /// The member that is out, if one is.
+    /// Index of the member that is out; `None` if all are present.
     pub fn out(&self) -> Option<u32> {
         self.shared.out.get().map(|out| out.member)
     }
 
-    /// Before anything else is asked of an array with a journal: finds out who is out, beside a member that
-    /// is known to be missing, and carries out again the changes that may have been cut off. Gives how many.
+    /// Starts an array with a journal, before any other operation: determines the failed member, given a
+    /// member known to be missing, and replays changes that may have been interrupted. Returns their number.
     ///
     /// # Errors
-    /// More than one member is out, or has failed.
+    /// [`Unfit`] if more than one member is out, or has failed.
     pub async fn start(&self, missing: Option<u32>) -> Result<u64, Unfit> {
         self.shared.start(self.number, missing).await
     }
 
-    /// A member is out from now on, as if it had failed.
+    /// Takes a member out, as if it had failed.
     pub fn take_out(&self, member: u32) {
         assert!(self.shared.layout.parity_of(0).is_some(), "without a parity nobody can be spared");
         self.shared.out.set(Some(Out { member, rebuilt: 0 }));
     }
 
-    /// Another device takes the place of the member that is out: its disks, for each port. What it holds is
-    /// not looked at before it is [rebuilt](Self::rebuild).
+    /// Replaces the member that is out by another device, with one disk per port. Its content is not read
+    /// before it is [rebuilt](Self::rebuild).
     ///
     /// # Panics
     /// If no member is out.
@@ -264,11 +264,11 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         self.shared.disks.borrow_mut()[out.member as usize] = disks;
     }
 
-    /// Writes to the member that was [replaced](Self::replace) what it has to hold, stripe by stripe, under
-    /// whatever goes on. It is no longer out then.
+    /// Rebuilds the [replaced](Self::replace) member stripe by stripe, with I/O in progress. Afterwards no
+    /// member is out.
     ///
     /// # Errors
-    /// Something can't be read, or not be written: it stays out.
+    /// A read or write failed: the member stays out.
     pub async fn rebuild(&self) -> Result<(), IoError> {
         let shared = &self.shared;
         let Some(Out { member, rebuilt }) = shared.out.get() else { return Ok(()) };
@@ -284,17 +284,16 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             shared.out.set(None);
             return Ok(());
         };
-        // What it holds outlives a power cut before anybody believes it.
+        // Its content must be durable before it is used.
         shared.flush_members(self.number).await?;
         shared.out.set(None);
         shared.settle(journal, self.number).await
     }
 
-    /// Looks at all stripes, and makes their parity what it has to be: after members have lost their power.
-    /// Gives how many were wrong.
+    /// Checks all stripes and corrects their parity, after a power cut. Returns the number of wrong parities.
     ///
     /// # Errors
-    /// Something can't be read or written.
+    /// A read or write failed.
     pub async fn resync(&self) -> Result<u64, IoError> {
         let shared = &self.shared;
         let mut wrong = 0;
@@ -309,7 +308,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     }
 }
 
-/// Whether they are enough, and alike.
+/// Checks the number of members, and that they match.
 fn validate<D: BlockDevice>(
     disks: &[Vec<D>],
     first: Geometry,
@@ -340,12 +339,12 @@ fn validate<D: BlockDevice>(
 }
 
 impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
-    /// Whether this stripe of a member can't be had from it.
+    /// Returns true if this stripe is not available on a member.
     fn is_out(&self, member: u32, stripe: u64) -> bool {
         self.out.get().is_some_and(|out| out.member == member && stripe >= out.rebuilt)
     }
 
-    /// A member has answered so: whether the array goes on without it.
+    /// Handles a member's error; returns true if the array continues without it.
     fn goes_on_without(&self, member: u32, error: IoError) -> bool {
         if self.layout.parity_of(0).is_none() {
             return false;
@@ -365,7 +364,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.disks.borrow()[place.member as usize][place.number].clone()
     }
 
-    /// Whether there are more members out than a parity makes up for.
+    /// Fails if more members are out than parity tolerates.
     fn validate(&self) -> Result<(), IoError> {
         self.failed.get().map_or(Ok(()), Err)
     }
@@ -393,24 +392,24 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let way = self.ways.begin(&self.rt);
         let _held = self.hold((stripe, stripe + 1)).await;
         self.count(|counters| counters.recovered += 1);
-        // Seldom, and long.
+        // Boxed: rare, with a large future.
         Box::pin(self.recover(Place { number, member, block }, &into, &way)).await
     }
 }
 
-/// Whether a member that fails so is of no more use.
+/// Returns true if a member with this error is out.
 fn is_lost(kind: Kind) -> bool {
     use Kind::{Closed, DeviceFailed, Gone, Reset, TimedOut};
     matches!(kind, Gone | Closed | TimedOut | DeviceFailed | Reset)
 }
 
-/// Whether what a member cannot give so is to be had of the others.
+/// Returns true if other members can replace a failed read with this error.
 fn is_unreadable(kind: Kind) -> bool {
     matches!(kind, Kind::MediaFailed | Kind::Corrupted)
 }
 
 impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
-    /// Lets a task change stripes.
+    /// Passes a change to a change task.
     async fn change(&self, asked: Asked) -> Result<(), IoError> {
         self.shared.mailbox.carry_out(&self.shared.rt, &self.shared.ways, asked).await
     }
@@ -428,7 +427,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         done.map_err(|error| error.at(lba))
     }
 
-    /// Without a parity, writes need no order among themselves.
+    /// Without parity, writes need no order.
     async fn write_striped(&self, lba: Lba, from: &Buffer, fua: bool) -> Result<(), IoError> {
         let shared = &*self.shared;
         let blocks = from.bytes() as u32 / shared.geometry.block_bytes;
@@ -482,7 +481,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
         let (shared, number) = (&*self.shared, self.number);
         async move {
             shared.validate()?;
-            // What has been acknowledged is in the journal.
+            // Acknowledged changes are durable in the journal.
             if shared.journal.is_some() { Ok(()) } else { shared.flush_members(number).await }
         }
     }

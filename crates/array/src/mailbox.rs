@@ -1,4 +1,4 @@
-//! What is asked of an array's tasks: changes of stripes, which go to their end whoever waits for them.
+//! Mailbox of an array's change tasks: changes run to their end, even if the caller's future is dropped.
 
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
@@ -12,15 +12,15 @@ use wire::Lba;
 use super::trace::Ways;
 use host::IoError;
 
-/// A change.
+/// Change of stripes that a caller requests.
 pub enum Asked {
-    /// Blocks are written.
+    /// Write of `from` to the blocks from `lba`.
     Write { number: usize, lba: Lba, from: Buffer, fua: bool },
-    /// Blocks are given back.
+    /// Deallocation of `blocks` blocks from `lba`.
     Deallocate { number: usize, lba: Lba, blocks: u32 },
 }
 
-/// A place for each task.
+/// One place per change task.
 pub struct Mailbox {
     places: Vec<Place>,
     free: Pool<u16>,
@@ -32,7 +32,7 @@ struct Place {
     asked: RefCell<Option<Asked>>,
     trace: Cell<u32>,
     done: Cell<Option<Result<(), IoError>>>,
-    /// Who asked, and waits; none: nobody does any more.
+    /// Waiting caller; `None` if the caller is not waiting.
     caller: Cell<Option<Parked>>,
     abandoned: Cell<bool>,
 }
@@ -51,7 +51,7 @@ impl Mailbox {
         self.places[number].task.set(Some(task));
     }
 
-    /// Hands a change to a task, as soon as one is free, and waits for its end.
+    /// Passes a change to the next free task and waits for its end.
     pub async fn carry_out(&self, rt: &Rt, ways: &Ways, asked: Asked) -> Result<(), IoError> {
         let since = rt.now();
         let number = self.free.take(rt).await;
@@ -73,14 +73,14 @@ impl Mailbox {
         done
     }
 
-    /// What is asked next of the task of this place, and its journey.
+    /// Next change for the task of this place, with its request trace.
     pub async fn next(&self, number: usize) -> (Asked, u32) {
         let place = &self.places[number];
         let take = || place.asked.borrow_mut().take().map(|asked| (asked, place.trace.get()));
         poll_fn(|_| take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
-    /// It is done.
+    /// Reports the end of a change to its caller.
     pub fn answer(&self, rt: &Rt, number: usize, done: Result<(), IoError>) {
         let place = &self.places[number];
         if place.abandoned.take() {
@@ -93,7 +93,7 @@ impl Mailbox {
     }
 }
 
-/// Who waits for an answer, or has gone.
+/// A caller that waits for an answer; dropping it abandons the change.
 struct Caller<'a> {
     mailbox: &'a Mailbox,
     rt: &'a Rt,

@@ -1,23 +1,24 @@
-//! What an array with a journal keeps at the end of each member, as bytes: pure.
+//! On-disk format of the journal region at the end of each member.
 //!
 //! ```text
 //!   blocks of the array │ superblock │ superblock │ entry 0: head, chunk │ entry 1: head, chunk │ …
 //! ```
 //!
-//! All is words of 64 bits, the least significant byte first, the last of them a sum of those before.
+//! All fields are 64-bit little-endian words; the last word is a checksum of those before.
 
 use super::Layout;
 
-/// Blocks of superblocks: they are written in turn.
+/// Number of superblock slots, which are written alternately.
 const SUPERBLOCKS: u64 = 2;
-/// First words, as what they are is told by them.
+/// Magic numbers: first word of each record.
 const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray1");
 const HEAD: u64 = u64::from_le_bytes(*b"dbentry1");
-/// Words of a record, its sum included; a block has at least as many.
+/// Words of a record with its checksum; a block has at least this many.
 const WORDS: usize = 16;
+/// Encoding of `None`.
 const NONE: u64 = u64::MAX;
 
-/// Where a member keeps it.
+/// Location of the journal region on a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     begin: u64,
@@ -25,61 +26,61 @@ pub struct Region {
 }
 
 impl Region {
-    /// Blocks of it for so many entries.
+    /// Length in blocks with `entries` entries.
     pub fn blocks(entries: u32, chunk: u64) -> u64 {
         SUPERBLOCKS + u64::from(entries) * (1 + chunk)
     }
 
-    /// Behind the stripes of this layout.
+    /// Region after the stripes of this layout.
     pub fn behind(layout: &Layout) -> Region {
         Region { begin: layout.stripes() * layout.chunk(), chunk: layout.chunk() }
     }
 
-    /// The superblock of this version, and of every other one.
+    /// Block of the superblock of this version; versions alternate between two slots.
     pub fn superblock(&self, turn: u64) -> u64 {
         self.begin + turn % SUPERBLOCKS
     }
 
-    /// The head of an entry; its blocks follow.
+    /// Block of an entry's head; its data follows.
     pub fn entry(&self, slot: u32) -> u64 {
         self.begin + SUPERBLOCKS + u64::from(slot) * (1 + self.chunk)
     }
 }
 
-/// What a member knows of its array.
+/// Superblock: a member's record of its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// How often the array was started: what was written in one life is told from what was in others.
+    /// Number of starts of the array, which separates the records of different lives.
     pub life: u64,
-    /// Of that life, the number of this version.
+    /// Version within this life.
     pub turn: u64,
-    /// All members have had a superblock once: who has none is another device.
+    /// True if all members have had a superblock: then a member without one is a foreign device.
     pub formed: bool,
-    /// Its number, of so many, with so many blocks of a chunk.
+    /// Index of this member.
     pub member: u32,
-    /// Members.
+    /// Number of members.
     pub members: u32,
     /// Blocks of a chunk.
     pub chunk: u64,
-    /// Who is out.
+    /// Failed member.
     pub out: Option<u32>,
-    /// The entries before this one are where they belong.
+    /// Sequence number below which all entries are in place.
     pub tail: u64,
 }
 
 impl Superblock {
-    /// Of an array that was never started.
+    /// Superblock of an array that was never started.
     pub fn new(members: u32, chunk: u64) -> Superblock {
         let (life, turn, formed, out) = (0, 0, false, None);
         Superblock { life, turn, formed, member: 0, members, chunk, out, tail: 0 }
     }
 
-    /// Which of two is newer.
+    /// Sort key: the greater one is newer.
     pub fn version(&self) -> (u64, u64) {
         (self.life, self.turn)
     }
 
-    /// As the bytes of a block.
+    /// Encodes it into a block.
     pub fn write(&self, block: &mut [u8]) {
         let out = self.out.map_or(NONE, u64::from);
         let (member, members) = (self.member.into(), self.members.into());
@@ -88,7 +89,7 @@ impl Superblock {
         write(SUPERBLOCK, &words, block);
     }
 
-    /// What a block says, if it is a superblock.
+    /// Decodes a block. `None` if it is no valid superblock.
     pub fn read(block: &[u8]) -> Option<Superblock> {
         let [life, turn, formed, member, members, chunk, out, tail, ..] = read(SUPERBLOCK, block)?;
         let out = if out == NONE { None } else { Some(u32::try_from(out).ok()?) };
@@ -105,40 +106,40 @@ impl Superblock {
     }
 }
 
-/// What a change does to members.
+/// Change of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// So many blocks from this one on are those behind the head.
+    /// The blocks after the head are written to this range.
     Write {
-        /// The first of them.
+        /// First block.
         block: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
-    /// Blocks are given back.
+    /// This range is deallocated.
     Deallocate {
-        /// The first of them.
+        /// First block.
         block: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
 }
 
-/// The head of a member's part of an entry.
+/// Head of a member's part of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Entries of one stripe are in this order.
+    /// Sequence number: order of the entries of a stripe.
     pub sequence: u64,
-    /// A bit for each member that has a part.
+    /// Bitmap of the members with a part.
     pub parts: u32,
-    /// What is done.
+    /// Change of this member.
     pub change: Change,
-    /// The [`sum`] of the blocks behind it.
+    /// [`sum`] of the blocks after the head.
     pub sum: u64,
 }
 
 impl Head {
-    /// As the bytes of a block.
+    /// Encodes it into a block.
     pub fn write(&self, bytes: &mut [u8]) {
         let (kind, block, blocks) = match self.change {
             Change::Write { block, blocks } => (0, block, blocks),
@@ -148,7 +149,7 @@ impl Head {
         write(HEAD, &words, bytes);
     }
 
-    /// What a block says, if it is a head.
+    /// Decodes a block. `None` if it is no valid head.
     pub fn read(bytes: &[u8]) -> Option<Head> {
         let [sequence, parts, kind, block, blocks, sum, ..] = read(HEAD, bytes)?;
         let blocks = u32::try_from(blocks).ok()?;
@@ -179,14 +180,13 @@ fn read(what: u64, block: &[u8]) -> Option<[u64; 8]> {
     right.then(|| core::array::from_fn(|number| word(1 + number)))
 }
 
-/// Tells bytes from others, and those that were half written from whole ones: whole words, not against
-/// anybody's intent.
+/// Checksum that detects torn writes; not secure against deliberate changes.
 pub fn sum(bytes: &[u8]) -> u64 {
     let mut sum = bytes.len() as u64;
     for word in bytes.chunks(8) {
         let mut whole = [0; 8];
         whole[..word.len()].copy_from_slice(word);
-        // An odd multiplier, that of splitmix64, and a turn, so that no word is lost and their order counts.
+        // An odd multiplier (that of splitmix64) and a rotation, so that every word and their order count.
         sum = (sum ^ u64::from_le_bytes(whole)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
     sum
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else_is() {
+    fn superblock_and_head_roundtrip_and_reject_other_bytes() {
         let superblock = Superblock {
             life: 3,
             turn: 7,

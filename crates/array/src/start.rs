@@ -1,4 +1,4 @@
-//! How an array with a journal starts: who is out, and which changes are carried out again.
+//! Start of an array with a journal: failed members, and replay of changes.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::record::{Change, Head, Superblock, sum};
 use super::{Out, Place, Shared, Unfit, is_lost};
 use host::{BlockDevice, IoError, Kind};
 
-/// An entry that may count: its sequence number, its place, and what each member has of it.
+/// An entry that may be valid: sequence number, place, and each member's head.
 struct Entry {
     sequence: u64,
     slot: u32,
@@ -23,8 +23,8 @@ fn unfit<T>(what: &'static str, found: u64, expected: &'static str) -> Result<T,
 }
 
 impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
-    /// Reads what the members know, without one that is missing, and carries out again what may have been cut
-    /// off. Gives how many changes that were.
+    /// Reads the superblocks of all members but the missing one, and replays changes that may have been
+    /// interrupted. Returns their number.
     pub async fn start(&self, number: usize, missing: Option<u32>) -> Result<u64, Unfit> {
         let Some(journal) = &self.journal else { return Ok(0) };
         self.out.set(missing.map(|member| Out { member, rebuilt: 0 }));
@@ -48,7 +48,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(again)
     }
 
-    /// What each member says; one that can't be read is out.
+    /// Newest superblock of each member; a member that cannot be read is out.
     async fn superblocks(
         &self,
         journal: &Journal,
@@ -77,7 +77,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(known)
     }
 
-    /// The bytes of blocks of a member; one that does not answer is out.
+    /// Reads blocks of a member; a member that does not respond is out.
     async fn bytes_of(&self, at: Place, blocks: u32) -> Result<Vec<u8>, IoError> {
         if self.is_out(at.member, 0) {
             return Err(IoError::of(Kind::Gone, None));
@@ -95,8 +95,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(bytes)
     }
 
-    /// The superblock that counts. Two of one version that differ come of a start that was cut off: that of
-    /// the later start is on all members but one.
+    /// The superblock that counts. If two of the same version differ, a start was interrupted: that of the
+    /// later start is on all members but one.
     fn newest(&self, known: &[Option<Superblock>]) -> Result<Option<Superblock>, Unfit> {
         let Some(version) = known.iter().flatten().map(Superblock::version).max() else {
             return Ok(None);
@@ -111,7 +111,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
     }
 
-    /// Who is out: whom the newest superblock names, who does not answer, and who has none where all had one.
+    /// Determines the failed member: the one in the newest superblock, one that does not respond, and one
+    /// without a superblock in a formed array.
     fn validate_members(
         &self,
         known: &[Option<Superblock>],
@@ -153,7 +154,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(again)
     }
 
-    /// The entry of this place, if every member that has to has a head of it.
+    /// Entry of this place, if every required member has a head of it.
     async fn entry(
         &self,
         journal: &Journal,
@@ -181,7 +182,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(wanted.all(has).then_some(Entry { sequence, slot, heads }))
     }
 
-    /// Writes all parts where they belong, if all are whole.
+    /// Replays an entry if all its parts are intact.
     async fn entry_again(
         &self,
         journal: &Journal,

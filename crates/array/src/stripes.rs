@@ -1,11 +1,11 @@
-//! Who works on which stripes: data and parity of one are changed, or read together, by one at a time.
+//! Locks on stripes: data and parity of a stripe are changed, or read together, by one owner at a time.
 
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use runtime::{Rt, Signal};
 
-/// Stripes that are held, and who waits for them, in the order of asking.
+/// Held stripes and their waiters, in FIFO order.
 #[derive(Default)]
 pub struct Stripes {
     asked: RefCell<Vec<Asked>>,
@@ -19,8 +19,7 @@ struct Asked {
 }
 
 impl Stripes {
-    /// Waits until nobody who asked before holds, or waits for, any of these stripes: the first, and the one
-    /// behind the last.
+    /// Waits until no earlier owner or waiter has any of these stripes: first, and one past the last.
     pub async fn hold<'a>(&'a self, rt: &'a Rt, stripes: (u64, u64)) -> Held<'a> {
         let ticket = self.next.replace(self.next.get() + 1);
         self.asked.borrow_mut().push(Asked { ticket, stripes });
@@ -41,7 +40,7 @@ impl Stripes {
     }
 }
 
-/// Stripes that somebody holds, until this is dropped.
+/// Held stripes; released on drop.
 pub struct Held<'a> {
     of: &'a Stripes,
     rt: &'a Rt,

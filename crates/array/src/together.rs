@@ -1,4 +1,4 @@
-//! Several operations at the same time.
+//! Concurrent operations.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,9 +12,9 @@ use host::IoError;
 
 type Done = Result<(), IoError>;
 
-/// Carries out what `work` makes of each of these, and gives the first error in their order once all have
-/// ended. One or two lie with the caller; more are boxed. Each has a journey of its own; that of the last to
-/// end, for which the others were waited, is the task's afterwards.
+/// Runs `work` for each item concurrently; returns the first error in item order once all have ended. One or
+/// two futures are stored inline, more are boxed. Each has its own request trace; that of the last one to end
+/// becomes the task's.
 pub async fn all<T, F: Future<Output = Done>>(
     rt: &Rt,
     mut of: impl Iterator<Item = T>,
@@ -28,7 +28,7 @@ pub async fn all<T, F: Future<Output = Done>>(
     }
 }
 
-/// How far one of several has come that a task is about.
+/// Progress of one of several operations in a task.
 struct Part {
     trace: u32,
     done: Option<Done>,
@@ -40,7 +40,7 @@ impl Part {
         Part { trace: rt.trace(), done: None }
     }
 
-    /// Polls it, unless it has ended; gives its journey if it has now.
+    /// Polls it unless it has ended; returns its trace if it ends now.
     fn poll(
         &mut self,
         work: Pin<&mut impl Future<Output = Done>>,
@@ -73,7 +73,7 @@ async fn both<T, F: Future<Output = Done>>(rt: &Rt, one: T, two: T, work: impl F
     .await
 }
 
-/// As [`all`], each boxed: for work that is long itself.
+/// Like [`all`], with every future boxed: for large futures.
 pub async fn many<T, F: Future<Output = Done>>(
     rt: &Rt,
     of: impl Iterator<Item = T>,

@@ -1,20 +1,20 @@
-//! Journeys that go over commands of several members, one after the other: a change of a stripe, or what is
-//! made of all others. Each has a number of the array's own; what it waits for at once is told by that of
-//! the waits that ended last.
+//! Request traces over commands of several members, one after the other: a change of a stripe, or a
+//! reconstruction. Each trace has an identifier of the array; of concurrent waits, the one that ends last is
+//! recorded.
 
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use runtime::{Rt, StageSums, Time};
 
-/// Where an array's journeys are in the world's table.
+/// Identifier space of an array's request traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// The first queue number that no member has.
+    /// First queue number above those of the members.
     pub queue: u16,
-    /// Commands of a queue; none: no journeys.
+    /// Identifiers per queue; 0: no traces.
     pub depth: u16,
-    /// Queue numbers from there on.
+    /// Number of queue numbers.
     pub queues: u16,
 }
 
@@ -24,19 +24,19 @@ impl Numbers {
     }
 }
 
-/// The numbers, and which of them nobody has.
+/// Pool of trace identifiers.
 pub struct Ways {
     numbers: Numbers,
     free: RefCell<Vec<u16>>,
 }
 
 impl Ways {
-    /// The first of them belong to the desk's places.
+    /// Reserves the first identifiers for the change tasks.
     pub fn new(numbers: Numbers, places: u16) -> Ways {
         Ways { numbers, free: RefCell::new((places..numbers.count()).rev().collect()) }
     }
 
-    /// The current task takes along the journey of a place of the desk, which begins.
+    /// Begins a trace for a change task and attaches it to the current task.
     pub fn begin_place(&self, rt: &Rt, place: u16, since: Time) {
         if place < self.numbers.count() {
             let Numbers { queue, depth, .. } = self.numbers;
@@ -44,7 +44,7 @@ impl Ways {
         }
     }
 
-    /// The current task takes along a new journey, if a number is left.
+    /// Begins a trace and attaches it to the current task, if an identifier is free.
     pub fn begin<'a>(&'a self, rt: &'a Rt) -> Way<'a> {
         let number = self.free.borrow_mut().pop();
         rt.detach_trace();
@@ -55,7 +55,7 @@ impl Ways {
     }
 }
 
-/// A journey that parts are added to.
+/// A trace that collects parts.
 pub struct Way<'a> {
     ways: &'a Ways,
     rt: &'a Rt,
@@ -64,8 +64,8 @@ pub struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// What was waited for was the journey that the current task has along, and is this one's now, which the
-    /// task takes along again. If that was not followed, nor is this.
+    /// Adds the current task's trace to this one and attaches this one again. If the task was not traced,
+    /// this trace ends too.
     pub fn passed(&self) {
         self.trace.set(fold(self.rt, self.trace.get()));
     }
@@ -79,7 +79,7 @@ impl Drop for Way<'_> {
     }
 }
 
-/// Adds the current task's journey to this one, which the task takes along; gives what it has then.
+/// Adds the current task's trace to this one and attaches this one; returns its handle.
 pub fn fold(rt: &Rt, trace: u32) -> u32 {
     if rt.trace() == trace {
         return trace;

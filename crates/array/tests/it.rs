@@ -1,4 +1,4 @@
-//! Arrays over disks of memory that fail, forget and are slow.
+//! Arrays over RAM disks that fail, lose data at power cuts, and are slow.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -17,7 +17,7 @@ use wire::{BusAddr, Lba};
 const BLOCK: usize = 512;
 const CHUNK: u64 = 4;
 
-/// A disk of memory, with a cache that a power cut empties.
+/// A RAM disk with a volatile cache.
 #[derive(Clone)]
 struct Ram(Rc<State>);
 
@@ -25,14 +25,14 @@ type Block = (Vec<u8>, Option<Vec<u8>>);
 
 struct State {
     host: SimHost,
-    /// What is durable, and what is not yet, by block.
+    /// Durable and cached content of each block.
     blocks: RefCell<Vec<Block>>,
-    /// Draws how long it takes.
+    /// RNG of latencies and power cuts.
     rng: RefCell<Rng>,
     gone: Cell<bool>,
-    /// What is to be durable is not.
+    /// If set, flushes and FUA have no effect.
     lies: Cell<bool>,
-    /// A block that can't be read.
+    /// An unreadable block.
     bad: Cell<Option<u64>>,
 }
 
@@ -54,7 +54,7 @@ impl Ram {
         if self.0.gone.get() { Err(IoError::of(Kind::Gone, Some(lba))) } else { Ok(()) }
     }
 
-    /// Each block that no flush has covered is there or is not.
+    /// Cuts the power: each block that is not flushed is kept or lost at random.
     fn cut_power(&self) {
         let mut rng = self.0.rng.borrow_mut();
         for (durable, newer) in self.0.blocks.borrow_mut().iter_mut() {
@@ -183,7 +183,7 @@ impl Drop for World {
     }
 }
 
-/// What the blocks hold, as who wrote them knows; each is the byte that fills it.
+/// Expected content of the blocks: the byte that fills each.
 struct Known {
     array: Tested,
     blocks: Vec<u8>,
@@ -254,7 +254,7 @@ impl Known {
 }
 
 #[test]
-fn what_was_written_is_read_whatever_the_layout() {
+fn write_read_roundtrip_on_all_layouts() {
     for (members, parity) in [(1, false), (4, false), (3, true), (5, true)] {
         for seed in 0..4 {
             let world = World::new(members, seed);
@@ -270,7 +270,7 @@ fn what_was_written_is_read_whatever_the_layout() {
 }
 
 #[test]
-fn any_member_may_go_at_any_moment_and_be_replaced() {
+fn lost_member_replaced_and_rebuilt_under_load() {
     for seed in 0..20 {
         let world = World::new(4, seed);
         let array = world.array(true);
@@ -283,10 +283,10 @@ fn any_member_may_go_at_any_moment_and_be_replaced() {
             known.look_at_all().await;
             assert_eq!(array.out(), Some(lost));
             let new = Ram::new(&world.host, 40, 1_000 + seed);
-            // What it holds is not believed.
+            // Its old content must not be used.
             new.0.blocks.borrow_mut().iter_mut().for_each(|block| block.0.fill(0xee));
             array.replace(vec![new.clone()]);
-            // It is rebuilt under work.
+            // Rebuilt with I/O in progress.
             let ended = Rc::new(Cell::new(false));
             let (rebuilding, told) = (array.clone(), ended.clone());
             world.rt.spawn(async move {
@@ -297,7 +297,7 @@ fn any_member_may_go_at_any_moment_and_be_replaced() {
                 known.work(1).await;
             }
             assert_eq!((array.out(), array.resync().await), (None, Ok(0)));
-            // And another may go then.
+            // Then another member may fail.
             array.take_out((lost + 1) % 4);
             known.look_at_all().await;
         });
@@ -305,7 +305,7 @@ fn any_member_may_go_at_any_moment_and_be_replaced() {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_is_made_of_the_others_and_can_be_written() {
+fn unreadable_block_reconstructed_and_rewritable() {
     let world = World::new(4, 1);
     let array = world.array(true);
     world.rt.block_on(async {
@@ -325,7 +325,7 @@ fn a_block_that_cannot_be_read_is_made_of_the_others_and_can_be_written() {
 }
 
 #[test]
-fn a_write_that_nobody_waits_for_any_more_leaves_its_stripes_whole() {
+fn dropped_write_leaves_parity_consistent() {
     for polls in 1..12 {
         let world = World::new(4, polls.into());
         let array = world.array(true);
@@ -333,10 +333,10 @@ fn a_write_that_nobody_waits_for_any_more_leaves_its_stripes_whole() {
             let mut known = Known::new(&array, polls.into());
             for _ in 0..8 {
                 poll_times(known.write(), polls).await;
-                // Others go on in the same stripes.
+                // Other writes to the same stripes.
                 known.write().await;
             }
-            // What has been dropped may still be under way, in tasks of the array's.
+            // Dropped writes may still be in flight in the array's tasks.
             world.rt.sleep(Span::ms(1)).await;
             assert_eq!(array.resync().await, Ok(0), "after {polls} polls");
         });
@@ -344,7 +344,7 @@ fn a_write_that_nobody_waits_for_any_more_leaves_its_stripes_whole() {
 }
 
 #[test]
-fn after_a_power_cut_what_was_flushed_is_there_and_parities_can_be_made_right() {
+fn flushed_data_survives_power_cut_and_resync_fixes_parity() {
     let mut wrong = 0;
     for seed in 0..20 {
         let world = World::new(4, seed);
@@ -353,7 +353,7 @@ fn after_a_power_cut_what_was_flushed_is_there_and_parities_can_be_made_right() 
         world.rt.block_on(async {
             known.work(30).await;
             array.flush().await.expect("flushed");
-            // Newer things in the upper half, which is not looked at.
+            // Later writes to the upper half, whose content is not checked.
             let half = known.blocks.len() as u64 / 2;
             for _ in 0..20 {
                 let lba = half + known.rng.below(half - 1);
@@ -375,7 +375,7 @@ fn after_a_power_cut_what_was_flushed_is_there_and_parities_can_be_made_right() 
             }
             wrong += array.resync().await.expect("all are there");
             assert_eq!(array.resync().await, Ok(0));
-            // Whatever is there now is there without any of them.
+            // The content is readable without any one of the members.
             for lba in half..2 * half {
                 let into = array.buffer(BLOCK).expect("a buffer");
                 let (into, done) = array.read(Lba(lba), into).await;
@@ -395,7 +395,7 @@ fn after_a_power_cut_what_was_flushed_is_there_and_parities_can_be_made_right() 
 }
 
 #[test]
-fn with_two_members_out_nothing_is_made_up() {
+fn reads_fail_with_two_members_out() {
     let world = World::new(4, 9);
     let array = world.array(true);
     world.rt.block_on(async {
@@ -424,9 +424,9 @@ fn with_two_members_out_nothing_is_made_up() {
     });
 }
 
-/// A member without its neighbours' redundancy takes the array with it.
+/// Without parity a member's error is the array's error.
 #[test]
-fn a_striped_array_has_the_errors_of_its_members_under_its_own_numbers() {
+fn striped_array_reports_member_error_with_array_lba() {
     let world = World::new(3, 2);
     let array = world.array(false);
     world.rt.block_on(async {
@@ -441,7 +441,7 @@ fn a_striped_array_has_the_errors_of_its_members_under_its_own_numbers() {
 }
 
 #[test]
-fn what_makes_no_array_is_refused() {
+fn unfit_members_or_chunk_rejected() {
     let world = World::new(3, 3);
     let try_with = |members: usize, chunk_bytes, parity| {
         let disks = world.disks[..members].iter().map(|disk| vec![disk.clone()]).collect();
@@ -457,7 +457,7 @@ fn what_makes_no_array_is_refused() {
 }
 
 #[test]
-fn whole_stripes_are_written_without_reading() {
+fn full_stripe_write_reads_nothing() {
     let world = World::new(5, 4);
     let array = world.array(true);
     world.rt.block_on(async {
@@ -472,10 +472,10 @@ fn whole_stripes_are_written_without_reading() {
     });
 }
 
-/// What each block may hold: more than one thing while a write is under way.
+/// Allowed contents of each block: several while a write is in flight.
 type Allowed = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// Writes to blocks of its own, of stripes that others write to as well.
+/// Writes to its own blocks, in stripes shared with other writers.
 async fn write_on(array: Tested, allowed: Allowed, mut rng: Rng, (begin, end): (u64, u64)) {
     loop {
         let blocks = 1 + rng.below((end - begin).min(20));
@@ -496,7 +496,7 @@ async fn write_on(array: Tested, allowed: Allowed, mut rng: Rng, (begin, end): (
     }
 }
 
-/// Looks at all blocks. What they hold now they hold from now on.
+/// Reads all blocks and checks them; from now on only the content read is allowed.
 async fn validate(array: &Tested, allowed: &Allowed) -> Result<(), String> {
     for lba in 0..array.geometry().blocks {
         let into = array.buffer(BLOCK).expect("a buffer");
@@ -513,9 +513,9 @@ async fn validate(array: &Tested, allowed: &Allowed) -> Result<(), String> {
     Ok(())
 }
 
-/// `DOORBELL_CUTS=N` makes it so many arrays. An array with a journal of which the power fails again and
-/// again. A member may be missing from some life on: gone while it was written to, or at the cut; and in
-/// every other life it is back, with what it held.
+/// Power-loss campaign on an array with a journal; `DOORBELL_CUTS=N` sets the number of arrays. A member may
+/// be missing from some life on: lost during a write, or at the cut; in every other life it is back, with its
+/// old content.
 async fn lives(world: &World, seed: u64) -> Result<u64, String> {
     let (mut rng, mut again) = (Rng::for_part(seed, "lives"), 0);
     let lost = rng.below(4) as usize;
@@ -558,19 +558,18 @@ async fn lives(world: &World, seed: u64) -> Result<u64, String> {
     Ok(again)
 }
 
-/// Entries: so few that places are freed all the time.
+/// Few entries, so that places are freed all the time.
 const JOURNAL: u32 = 4;
 
 #[test]
-fn with_a_journal_nothing_acknowledged_is_lost_with_the_power_and_a_member() {
+fn journal_keeps_acknowledged_writes_across_cut_and_member_loss() {
     let seeds = std::env::var("DOORBELL_CUTS").map_or(10, |cuts| cuts.parse().expect("a number"));
     let (mut again, mut found) = (0, 0);
     for seed in 0..seeds {
         let world = World::of(4, 64, seed);
         let done = world.rt.block_on(lives(&world, seed));
         again += done.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
-        // Members that do not keep what they say they keep: such a journal is worth nothing, and that is
-        // seen.
+        // Members that ignore flush and FUA: the journal does not help, and the test detects that.
         let world = World::of(4, 64, seed);
         world.disks.iter().for_each(|disk| disk.0.lies.set(true));
         found += u32::from(world.rt.block_on(lives(&world, seed)).is_err());
@@ -579,7 +578,7 @@ fn with_a_journal_nothing_acknowledged_is_lost_with_the_power_and_a_member() {
     assert!(found > 0, "members that lie were not found");
 }
 
-/// A bus for what takes memory and costs of it and no more.
+/// A bus that is used only for its memory and costs.
 fn spec() -> SimSpec {
     SimSpec {
         link: LinkSpec {
@@ -614,7 +613,7 @@ fn spec() -> SimSpec {
     }
 }
 
-/// Polls a future so many times, and drops it where it has not ended by then.
+/// Polls a future at most `times` times, then drops it.
 async fn poll_times<F: Future>(future: F, times: u32) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = times;

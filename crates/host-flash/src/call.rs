@@ -1,4 +1,4 @@
-//! What a call takes of host memory: all at once, and given back however the call ends.
+//! Host memory of a flash call: reserved at once, and freed however the call ends.
 
 use alloc::vec::Vec;
 
@@ -9,13 +9,12 @@ use super::flash::Remote;
 use super::store::{Kind, NONE};
 
 impl<P: HostPort> Remote<P> {
-    /// A list that nobody uses.
     pub(super) fn list(&self) -> Vec<u16> {
         self.lists.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Takes so many bare and full places, when there are as many; and a full one for each of these pages
-    /// that is not in memory. Those that are stay there until the call has ended.
+    /// Reserves the given numbers of bare and full places, and a full place for each of `pins` that is not in
+    /// memory. Pages in memory are pinned until the call has ended.
     pub(super) async fn reserve(
         &self,
         (bare, full): (usize, usize),
@@ -44,13 +43,14 @@ impl<P: HostPort> Remote<P> {
                 return call;
             }
             call.unpin();
-            // Unpinning has made no room that was not looked at.
+            // Space freed by unpinning has been considered already.
             let room = self.store.room();
             room.changed(&self.rt, room.version()).await;
         }
     }
 }
 
+/// Turn to reserve places; released on drop.
 struct Turnstile<'a, P: HostPort>(&'a Remote<P>);
 
 impl<P: HostPort> Drop for Turnstile<'_, P> {
@@ -59,7 +59,7 @@ impl<P: HostPort> Drop for Turnstile<'_, P> {
     }
 }
 
-/// The places of a call. Dropped, each is free again, at once or when its command has ended.
+/// Reserved places of a call. On drop each is freed, at once or when its command has ended.
 pub(super) struct Call<'a, P: HostPort> {
     remote: &'a Remote<P>,
     pub places: Vec<u16>,

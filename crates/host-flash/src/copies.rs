@@ -1,4 +1,4 @@
-//! What the collector copies: within an endpoint, or through host memory.
+//! GC copies: within an endpoint, or through host memory.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use super::flash::{Remote, page_at};
 use super::store::NONE;
 
 impl<P: HostPort> Remote<P> {
-    /// Brings what is to be copied from elsewhere into host memory: read again, if it is not there any more.
+    /// Reads the pages to be copied from other endpoints into host memory, unless they are still there.
     pub(super) async fn bring(&self, port: &P, call: &mut Call<'_, P>, wanted: &[(Page, u32)]) {
         let mut fresh = 0;
         for (at, (page, units)) in wanted.iter().enumerate() {
@@ -33,7 +33,7 @@ impl<P: HostPort> Remote<P> {
         }
     }
 
-    /// Where a copy's bytes lie in host memory; none: they could not be read.
+    /// Host address of a copy's data; `None` if it could not be read.
     fn copied_from(
         &self,
         call: &Call<'_, P>,
@@ -52,8 +52,8 @@ impl<P: HostPort> Remote<P> {
         Some(BusAddr(self.store.data_at(place).0 + self.slot_at(at.unit) as u64))
     }
 
-    /// A unit of a row, as the endpoint of `die` is told of it.
-    /// None: it is the flash software's own, and can't be read any more.
+    /// A unit of a row, as a command item for the endpoint of `die`. `None` if it is the FTL's own and cannot
+    /// be read any more.
     pub(super) fn item(
         &self,
         call: &Call<'_, P>,
@@ -77,7 +77,7 @@ impl<P: HostPort> Remote<P> {
                     self.count(|counts| counts.copied_here += 1);
                     source = Source::Memory(at);
                 }
-                // It could be read a moment ago, and can't any more: it is lost, and says so.
+                // Readable before, but not any more: it is marked as lost.
                 None if logical & META == 0 => logical |= LOST,
                 None => return None,
             },
@@ -85,12 +85,12 @@ impl<P: HostPort> Remote<P> {
         Some(Item { source, logical })
     }
 
-    /// Whether a copy from this page to this die stays within an endpoint.
+    /// Returns true if a copy from this page to this die stays within an endpoint.
     fn copies_there(&self, die: u32, from: Page) -> bool {
         !self.through_host && core::ptr::eq(self.endpoint(from.die), self.endpoint(die))
     }
 
-    /// The pages that have to be in host memory to be copied to this die, with their units.
+    /// Pages, with their units, that must be in host memory for a copy to this die.
     pub(super) fn foreign(&self, die: u32, units: &[Unit]) -> Vec<(Page, u32)> {
         let mut wanted: Vec<(Page, u32)> = Vec::new();
         for unit in units {

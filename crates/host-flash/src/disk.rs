@@ -1,4 +1,4 @@
-//! Blocks for callers: each operation goes through the flash software on its caller's core.
+//! Disk of the driver: each operation runs the FTL on its caller's core.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -15,10 +15,10 @@ use super::Options;
 use super::flash::Remote;
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
-/// The disk, as it is used from one core. Clones are the same.
+/// Handle on the disk, for one core. Clones share its state.
 pub struct Disk<P: HostPort> {
     shared: Rc<Shared<P>>,
-    /// The number of its port.
+    /// Index of its port in `Remote::ports`.
     number: usize,
     map: Cost,
     copy: Cost,
@@ -35,8 +35,9 @@ struct Shared<P: HostPort> {
     software: Ftl<Remote<P>>,
     geometry: Geometry,
     unit_bytes: u32,
+    /// Pool of identifiers for operations in progress.
     free: Pool<u16>,
-    /// Room for what is written.
+    /// Scratch buffers for writes, reused between operations.
     rooms: RefCell<Vec<Vec<u8>>>,
     wait: Stage,
     buffer: Stage,
@@ -75,7 +76,7 @@ pub(super) fn disks<P: HostPort>(
     (0..remote.ports.len()).map(disk).collect()
 }
 
-/// Runs this until it ends, or an endpoint is gone.
+/// Runs `work` until it ends, or an endpoint is gone.
 pub(super) async fn or_gone<P: HostPort, T>(
     remote: &Remote<P>,
     work: impl Future<Output = T>,
@@ -86,7 +87,7 @@ pub(super) async fn or_gone<P: HostPort, T>(
     }
 }
 
-/// A number, for the time of an operation.
+/// Identifier of an operation in progress.
 struct Number<'a, P: HostPort> {
     shared: &'a Shared<P>,
     number: u16,
@@ -99,7 +100,7 @@ impl<P: HostPort> Drop for Number<'_, P> {
 }
 
 impl<P: HostPort> Disk<P> {
-    /// Waits for a number; the operation's journey begins with it.
+    /// Waits for an identifier and begins the operation's request trace.
     async fn begin(&self) -> Number<'_, P> {
         let (shared, rt) = (&*self.shared, &self.shared.remote.rt);
         let since = (shared.free.available() == 0).then(|| rt.now());
@@ -112,7 +113,7 @@ impl<P: HostPort> Disk<P> {
         Number { shared, number }
     }
 
-    /// Lets the flash software work on this disk's core.
+    /// Runs FTL work with its costs on this disk's core.
     async fn ask<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Kind> {
         let (remote, mut work) = (&self.shared.remote, pin!(work));
         let here = poll_fn(|cx| {
@@ -130,7 +131,7 @@ impl<P: HostPort> Disk<P> {
         }
     }
 
-    /// The units that these bytes reach into.
+    /// Number of mapping units that these bytes touch.
     fn units(&self, lba: Lba, bytes: usize) -> u32 {
         let (block, unit) = (u64::from(self.shared.geometry.block_bytes), self.shared.unit_bytes);
         let (begin, unit) = (lba.0 * block, u64::from(unit));
@@ -141,8 +142,8 @@ impl<P: HostPort> Disk<P> {
         self.shared.remote.ports[self.number].spend_times(cost, times).await;
     }
 
-    /// Reads blocks from `lba` on until `into` is full: the map says where they are, each page comes into
-    /// host memory, and what was asked for is copied from there.
+    /// Reads blocks from `lba` until `into` is full: looks up the map, reads each page into host memory, and
+    /// copies the requested bytes.
     pub async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
         let blocks = match self.shared.geometry.validate(lba, &into) {
             Ok(blocks) => blocks,
@@ -153,14 +154,14 @@ impl<P: HostPort> Disk<P> {
         self.spend(self.map, units).await;
         let mut done = self.fetch(lba, blocks, &into).await;
         if done == Ok(false) {
-            // Some had gone from host memory before the last came: one unit at a time, none can.
+            // Pages were evicted before the last one arrived. A single unit cannot be evicted.
             done = self.fetch_by_units(lba, blocks, &into).await;
         }
         self.spend(self.copy, units).await;
         (into, done.map(|_| ()).map_err(|kind| IoError::of(kind, Some(lba))))
     }
 
-    /// Reads blocks and copies them; false: not all were in host memory any more at the end.
+    /// Reads blocks and copies them; returns false if a page was evicted before the end.
     async fn fetch(&self, lba: Lba, blocks: u32, into: &Buffer) -> Result<bool, Kind> {
         let (software, remote) = (&self.shared.software, &self.shared.remote);
         self.ask(software.read(lba.0, blocks)).await?;
@@ -203,8 +204,8 @@ impl<P: HostPort> Disk<P> {
         Ok(true)
     }
 
-    /// Writes all of `from` to the blocks from `lba` on: into the write buffer in host memory, and with `fua`
-    /// onto flash.
+    /// Writes all of `from` to the blocks from `lba`: into the write buffer in host memory, and with `fua` to
+    /// flash.
     pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
         if let Err(error) = self.shared.geometry.validate(lba, &from) {
             return (from, Err(error));
@@ -227,7 +228,7 @@ impl<P: HostPort> Disk<P> {
         (from, done.map_err(|kind| IoError::of(kind, Some(lba))))
     }
 
-    /// Brings what was written before onto flash.
+    /// Writes all earlier data to flash.
     pub async fn flush(&self) -> Result<(), IoError> {
         let _number = self.begin().await;
         self.spend(self.map, 1).await;
@@ -238,7 +239,7 @@ impl<P: HostPort> Disk<P> {
 }
 
 impl<P: HostPort> Disk<P> {
-    /// Gives blocks back to the flash software: they read as zeros, and their space is free.
+    /// Deallocates blocks: they read as zeros, and their space is free.
     pub async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
         let _number = self.begin().await;
         self.spend(self.map, self.units(lba, 1)).await;

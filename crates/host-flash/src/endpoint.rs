@@ -1,4 +1,4 @@
-//! One endpoint: its two rings, its slots, and the pump that takes in its answers.
+//! One endpoint: its two rings, its command slots, and its completion poller.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -18,21 +18,21 @@ use host::nvme::Completion;
 use host::register::until;
 use host::{InitError, quarantine};
 
-/// Answers of no sense, after which an endpoint is given up.
+/// Number of invalid answers after which an endpoint is given up.
 const NONSENSE_MAX: u32 = 64;
 
-/// A place for one command in flight.
+/// Slot for one command in flight.
 struct Slot {
-    /// Where its answer goes; [`NONE`]: it is free.
+    /// Place that the answer goes to; [`NONE`] if the slot is free.
     place: Cell<u16>,
-    /// How often it was used, as far as a command's number tells.
+    /// Use count, modulo the bits of a command identifier.
     turn: Cell<u8>,
-    /// How often the watchdog has seen the command.
+    /// Number of watchdog checks that found the command in flight.
     looks: Cell<u32>,
     trace: Cell<u32>,
 }
 
-/// Bits of a command's number that name its slot; those above count its uses.
+/// Bits of a command identifier that hold its slot; the bits above count its uses.
 const SLOT_BITS: u32 = 10;
 
 pub(super) struct Endpoint<P: HostPort> {
@@ -102,12 +102,12 @@ impl<P: HostPort> Endpoint<P> {
         self.number * STRIDE + offset
     }
 
-    /// Host memory that its rings and slots take, bytes.
+    /// Host memory of its rings and slots in bytes.
     pub fn bytes(&self) -> usize {
         self.ring.bytes() + self.answers.bytes() + self.slots.len() * size_of::<Slot>()
     }
 
-    /// Tells the endpoint where its rings are, and waits until it works on them.
+    /// Programs the rings' addresses, and waits until the endpoint is enabled.
     pub async fn enable(&self, limit: runtime::Span) -> Result<(), InitError> {
         let both = |register: u32, at: BusAddr| {
             self.port.write32(self.register(register), at.0 as u32);
@@ -123,7 +123,7 @@ impl<P: HostPort> Endpoint<P> {
         self.wait_for(State::new().with_ready(true), limit).await
     }
 
-    /// The endpoint reaches for nothing of ours any more when this has gone well.
+    /// Disables the endpoint. After `Ok` it no longer accesses host memory.
     pub async fn disable(&self, limit: runtime::Span) -> Result<(), InitError> {
         self.port.write32(self.register(CONTROL), Control::new().into_bits());
         self.wait_for(State::new(), limit).await
@@ -143,13 +143,13 @@ impl<P: HostPort> Endpoint<P> {
         })
     }
 
-    /// It may reach for our memory for ever.
+    /// Quarantines its rings: it may still access them.
     pub fn quarantine(&self) {
         quarantine(&self.ring);
         quarantine(&self.answers);
     }
 
-    /// Waits for a slot, and gives the endpoint a command whose answer goes to this place.
+    /// Waits for a slot and submits a command whose answer goes to this place.
     pub async fn submit(&self, remote: &Remote<P>, port: &P, place: u16, operation: Operation) {
         let slot = match self.free.try_take() {
             Some(slot) => slot,
@@ -161,7 +161,7 @@ impl<P: HostPort> Endpoint<P> {
         held.launch(remote, port, place, operation);
     }
 
-    /// The watchdog looks: whether a command has been in flight for more of its looks than these.
+    /// Counts a watchdog check; returns true if a command has been in flight for more than `looks` checks.
     pub fn is_stuck(&self, looks: u32) -> bool {
         let mut stuck = false;
         for slot in self.slots.iter().filter(|slot| slot.place.get() != NONE) {
@@ -171,11 +171,11 @@ impl<P: HostPort> Endpoint<P> {
         stuck
     }
 
-    /// The answer that has come and was not taken.
+    /// Next answer, if it has arrived.
     fn next(&self) -> Option<[u8; ANSWER_BYTES]> {
         let place = (self.taken.get() % self.entries) as usize * ANSWER_BYTES;
         let lap = (self.taken.get() / self.entries).wrapping_add(1);
-        // Acquire: what stands before the lap was there before it.
+        // Acquire: the bytes before the lap word are visible.
         if self.answers.load_u32(place + ANSWER_BYTES - 4) != lap {
             return None;
         }
@@ -184,7 +184,7 @@ impl<P: HostPort> Endpoint<P> {
         Some(bytes)
     }
 
-    /// Takes in the answers that are there, no more than a ring has; false: the endpoint makes no sense.
+    /// Processes pending answers, at most one ring; returns false after too many invalid ones.
     fn drain(&self, remote: &Remote<P>) -> bool {
         for _ in 0..self.entries {
             let Some(bytes) = self.next() else { break };
@@ -197,7 +197,7 @@ impl<P: HostPort> Endpoint<P> {
         self.nonsense.get() < NONSENSE_MAX
     }
 
-    /// An answer, judged; false if it makes no sense.
+    /// Validates an answer and delivers it; returns false if it is invalid.
     fn deliver(&self, remote: &Remote<P>, answer: Option<Answer>) -> bool {
         let Some(answer) = answer else { return false };
         let index = answer.id & ((1 << SLOT_BITS) - 1);
@@ -219,7 +219,7 @@ impl<P: HostPort> Endpoint<P> {
         true
     }
 
-    /// The life of the pump. It ends when the endpoint is gone or makes no sense.
+    /// Polls for answers until the endpoint is gone or given up.
     pub async fn poll_completions(&self, remote: &Remote<P>) {
         let mut interrupts = 0;
         let (rt, port) = (self.rt(), &self.port);
@@ -239,7 +239,7 @@ impl<P: HostPort> Endpoint<P> {
             if !self.drain(remote) || port.is_gone() {
                 return remote.give_up();
             }
-            // Whoever was told goes on before we look again.
+            // Woken tasks run before the next poll.
             rt.yield_now().await;
         }
     }
@@ -252,14 +252,14 @@ impl<P: HostPort> Endpoint<P> {
     }
 }
 
-/// A slot that has no command yet.
+/// A slot without a command.
 struct Held<'a, P: HostPort> {
     endpoint: &'a Endpoint<P>,
     slot: Option<u16>,
 }
 
 impl<P: HostPort> Held<'_, P> {
-    /// The endpoint has the command from here on.
+    /// Submits the command; the endpoint owns the slot from here on.
     fn launch(mut self, remote: &Remote<P>, port: &P, place: u16, operation: Operation) {
         let index = self.slot.take().expect("launched once");
         let endpoint = self.endpoint;
@@ -288,7 +288,7 @@ impl<P: HostPort> Drop for Held<'_, P> {
     }
 }
 
-/// The task of a pump.
+/// Task of a completion poller.
 pub(super) async fn poll_completions<P: HostPort>(remote: Rc<Remote<P>>, number: usize) {
     remote.endpoints[number].poll_completions(&remote).await;
 }

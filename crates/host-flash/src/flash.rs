@@ -1,4 +1,4 @@
-//! Flash behind endpoints, as the translation layer sees it: each page operation is a command with an answer.
+//! Flash behind endpoints, as the FTL's page store: each page operation is a command with an answer.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
@@ -14,29 +14,29 @@ use super::endpoint::Endpoint;
 use super::store::Store;
 use host::quarantine;
 
-/// Flash behind endpoints, with the write buffer and the pages that were read in host memory.
+/// Flash behind endpoints, with the write buffer and the read pages in host memory.
 ///
-/// If an endpoint is gone, whoever waits for it waits for ever: the driver that it belongs to tells.
+/// If an endpoint is gone, operations on it never end: the driver must watch [`is_gone`](Remote::is_gone).
 pub struct Remote<P: HostPort> {
     pub(super) rt: Rt,
     pub(super) ports: Vec<P>,
-    /// The port of whoever is being polled; the first, where nobody says.
+    /// Port of the task being polled; the first one by default.
     pub(super) current: Cell<usize>,
     pub(super) endpoints: Vec<Endpoint<P>>,
     pub(super) shape: Shape,
     pub(super) store: Store,
-    /// One call at a time takes places.
+    /// One call at a time reserves places.
     pub(super) turnstile: Pool<()>,
-    /// Copies go through host memory, also within an endpoint.
+    /// True if copies within an endpoint go through host memory too.
     pub(super) through_host: bool,
     slots: RefCell<Option<Buffer>>,
     bad: RefCell<Vec<u64>>,
-    /// Blocks that endpoints are to mark bad.
+    /// Blocks to be marked bad by their endpoints.
     marks: RefCell<VecDeque<Page>>,
     marked: Signal,
-    /// While flash is mounted: the spare bytes of all that was read.
+    /// During a mount: the spare bytes of all pages read.
     mounting: RefCell<Option<BTreeMap<u64, Spare>>>,
-    /// What was asked for is not in memory any more.
+    /// Set if a requested page has been evicted.
     pub(super) missed: Cell<bool>,
     pub(super) gone: Signal,
     pub(super) lists: RefCell<Vec<Vec<u16>>>,
@@ -59,20 +59,20 @@ pub(super) struct Costs {
     pub switch: Option<Cost>,
 }
 
-/// What the host has asked endpoints for.
+/// Statistics of endpoint commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pages read.
     pub reads: u64,
     /// Rows programmed.
     pub programs: u64,
-    /// Blocks erased, those of one number in several planes as one.
+    /// Blocks erased; those of one number in several planes count once.
     pub erases: u64,
-    /// Units that were copied within an endpoint.
+    /// Units copied within an endpoint.
     pub copied_there: u64,
-    /// Units that were copied through host memory.
+    /// Units copied through host memory.
     pub copied_here: u64,
-    /// Pages that were read again, as they were not in host memory any more.
+    /// Pages read again after their eviction from host memory.
     pub again: u64,
 }
 
@@ -127,13 +127,12 @@ impl<P: HostPort> Remote<P> {
         &self.ports[self.current.get()]
     }
 
-    /// The endpoint that has this die.
     pub(super) fn endpoint(&self, die: u32) -> &Endpoint<P> {
         &self.endpoints[(die % self.endpoints.len() as u32) as usize]
     }
 
-    /// An endpoint is gone, or makes no sense: nothing of it is believed, and nothing that it may still reach
-    /// is ever used again.
+    /// Gives up all endpoints after one is gone or sends invalid answers: nothing it sends is used, and the
+    /// memory that it may access is quarantined.
     pub(super) fn give_up(&self) {
         if self.is_gone() {
             return;
@@ -149,7 +148,7 @@ impl<P: HostPort> Remote<P> {
         self.slots.borrow().iter().for_each(quarantine);
     }
 
-    /// Whether an endpoint is gone.
+    /// Returns true if an endpoint is gone.
     pub fn is_gone(&self) -> bool {
         self.gone.version() > 0
     }
@@ -160,19 +159,19 @@ impl<P: HostPort> Remote<P> {
         self.counts.set(counts);
     }
 
-    /// What the host has asked for so far.
+    /// Statistics so far.
     pub fn counts(&self) -> Counts {
         self.counts.get()
     }
 
-    /// Host memory that it takes, bytes: rings, pages that were read, the write buffer.
+    /// Host memory in bytes: rings, read pages, write buffer.
     pub fn memory_bytes(&self) -> usize {
         let rings: usize = self.endpoints.iter().map(Endpoint::bytes).sum();
         let slots = self.slots.borrow().as_ref().map_or(0, Buffer::bytes);
         rings + self.store.bytes() + slots + 8 * self.bad.borrow().len()
     }
 
-    /// What was looked for while flash was mounted is not asked for any more.
+    /// Discards the spare bytes that were kept for the mount.
     pub(super) fn has_mounted(&self) {
         self.mounting.replace(None);
     }
@@ -183,7 +182,7 @@ impl<P: HostPort> Remote<P> {
         (at / 64, 1 << (at % 64))
     }
 
-    /// Asks each endpoint which blocks are bad.
+    /// Reads the bad block lists of all endpoints.
     pub(super) async fn list_bad(&self) -> Result<(), Status> {
         let Shape { dies, planes, blocks, unit_bytes, units, .. } = self.shape;
         let bytes = (planes * blocks).div_ceil(8).next_multiple_of(4) as usize;
@@ -210,7 +209,7 @@ impl<P: HostPort> Remote<P> {
         Ok(())
     }
 
-    /// One command, and its answer.
+    /// Runs one command; returns its answer.
     async fn ask(&self, place: u16, die: u32, operation: Operation) -> Answer {
         let port = self.port();
         self.endpoint(die).submit(self, port, place, operation).await;
@@ -227,7 +226,7 @@ impl<P: HostPort> Remote<P> {
         answer
     }
 
-    /// Reads parts: all at once, and they are in memory when this returns.
+    /// Reads parts concurrently; they are in host memory when this returns.
     async fn read_parts(&self, parts: &mut [Part], collects: bool) {
         let stay = collects && !self.goes_through_host();
         let bare = |part: &Part| part.units == 0 || stay;
@@ -235,7 +234,7 @@ impl<P: HostPort> Remote<P> {
         let port = self.port();
         let mut call = self.reserve((few, parts.len() - few), &[]).await;
         let (mut full, mut spare) = (0, parts.len() - few);
-        // As many places as parts, the full ones first: in the order of the parts from here on.
+        // One place per part, full ones first; reordered to match the parts.
         let mut order = self.list();
         for part in parts.iter() {
             let next = if bare(part) { &mut spare } else { &mut full };
@@ -273,12 +272,12 @@ impl<P: HostPort> Remote<P> {
         Operation::Read { page, units: part.units, data, spare, collects, stay }
     }
 
-    /// Whether what the collector reads comes into host memory.
+    /// Returns true if the GC's reads go to host memory.
     fn goes_through_host(&self) -> bool {
         self.through_host || self.endpoints.len() > 1
     }
 
-    /// While flash is mounted, spare bytes are asked for long after they were read.
+    /// During a mount, keeps the spare bytes, which are used long after the read.
     fn remember(&self, page: Page, place: u16) {
         if let Some(seen) = &mut *self.mounting.borrow_mut()
             && let Some(spare) = self.store.spare(place, self.shape.units)
@@ -313,7 +312,7 @@ impl<P: HostPort> Remote<P> {
         look(self.slots.borrow().as_ref().expect("made at the mount, before anything else"))
     }
 
-    /// Lends `scratch` as a unit.
+    /// Passes a scratch buffer of one unit to `work`.
     fn with_scratch<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut scratch = self.scratch.take();
         scratch.resize(self.shape.unit_bytes as usize, 0);
@@ -322,7 +321,7 @@ impl<P: HostPort> Remote<P> {
         done
     }
 
-    /// Tells endpoints of blocks that the flash software has found bad.
+    /// Reports to the endpoints the blocks that the FTL found bad.
     pub(super) async fn mark(self: Rc<Self>) {
         loop {
             let seen = self.marked.version();
@@ -357,8 +356,9 @@ impl<P: HostPort> Pages for Remote<P> {
         self.bad.borrow()[word] & bit != 0
     }
 
-    /// Known at once; the endpoint hears of it soon. Should the power fail before, nothing is lost: a block
-    /// whose erase failed it has marked itself, and one whose program failed was erased, and fails again.
+    /// Effective at once; the endpoint is notified later. A power cut before that loses nothing: a block with
+    /// a failed erase was marked by the endpoint itself, and one with a failed program was erased, and fails
+    /// again.
     fn mark_bad(&self, block: Page) {
         let (word, bit) = self.bad_bit(block);
         self.bad.borrow_mut()[word] |= bit;
@@ -485,7 +485,7 @@ impl<P: HostPort> Pages for Remote<P> {
 
     fn release(&self, _: u32) {}
 
-    /// Nothing: host memory is lost with the power.
+    /// None: host memory is lost at a power cut.
     fn kept(&self, _: u32) -> Option<Tag> {
         None
     }
@@ -499,7 +499,7 @@ impl<P: HostPort> Pages for Remote<P> {
     }
 
     /// # Panics
-    /// Always: what has no time is laid down where the chips are.
+    /// Always: untimed setup is done where the chips are.
     fn lay(&self, _: Row, _: Header, _: &[u32]) {
         panic!("flash behind a bus can't be laid down without time");
     }

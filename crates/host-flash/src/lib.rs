@@ -1,18 +1,18 @@
-//! Flash software on the host: a block device over endpoints that have nothing but flash.
+//! FTL on the host: a block device over endpoints that expose bare flash.
 //!
 //! ```text
 //!   caller ─► Disk ─► ftl::Ftl ─► Remote: ftl::Pages ─► Endpoint ─► the bus
 //!             copies    map,       places for pages      rings,
-//!                       buffer,    that are read         pump    ◄─
-//!                       collector
+//!                       buffer,    that are read         poller  ◄─
+//!                       GC
 //! ```
 //!
 //! After the from-scratch SSD of Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives
-//! Closer to CPU". The flash software is the same as a device's. What is between it and the flash is not:
-//! each page operation is a command with a queue, an answer and the driver's costs on a core. A power cut
-//! takes all of host memory, and the next start mounts what is on flash.
+//! Closer to CPU". The FTL is the same code as a device's. The path to the flash differs: each page operation
+//! is a command with a queue, an answer and the driver's costs on a core. A power cut loses all of host
+//! memory, and the next start mounts from flash.
 //!
-//! [`Disk::read`] tells the story of one read.
+//! [`Disk::read`] shows the path of one read.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -45,43 +45,42 @@ use flash::Parts;
 use host::InitError;
 use store::Store;
 
-/// The costs that a port is asked for: of a command for pages, its submission and its answer, and the context
-/// switch where an interrupt tells of it; of the flash software, a unit that is looked up, one that is copied
-/// to or from its caller, and one that the collector has in hand.
+/// Names of the host costs: a page command's submission, its answer, and the context switch after an
+/// interrupt; of the FTL, a unit looked up, a unit copied from or to the caller, and a unit moved by GC.
 pub const COSTS: &[&str] = &["submit", "complete", "context switch", "map", "copy", "collect"];
 
-/// The stages that this driver marks, beside its costs and those of the flash software.
+/// Stages recorded in addition to its costs and those of the FTL.
 pub const STAGES: &[&str] =
     &["operation wait", "slot wait", "room wait", "completion", "poll", "interrupt"];
 
-/// The watchdog looks this many times within a time-out.
+/// Checks of the watchdog per time-out.
 const TICKS_PER_TIMEOUT: u64 = 8;
 
-/// How endpoints are driven.
+/// Options of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Commands in flight at each endpoint, at most 1024.
+    /// Commands in flight per endpoint, at most 1024.
     pub depth: u16,
-    /// Reads, writes and flushes under way at once.
+    /// Most reads, writes and flushes in flight.
     pub operations: u16,
-    /// The longest of them, bytes.
+    /// Longest operation in bytes.
     pub transfer_bytes_max: u32,
-    /// How answers are noticed. Where interrupts tell, each endpoint has the vector of its number.
+    /// Completion mode. With interrupts, each endpoint uses the vector of its number.
     pub completion: Completion,
-    /// Host memory for pages that are read, bytes.
+    /// Host memory for read pages in bytes.
     pub read_memory: u64,
-    /// What the collector copies goes through host memory also within an endpoint.
+    /// True if GC copies within an endpoint go through host memory too.
     pub through_host: bool,
-    /// An endpoint that holds a command for longer, or up to an eighth more, is given up.
+    /// Age of a command at which its endpoint is given up; up to an eighth more.
     pub timeout: Span,
-    /// The flash software.
+    /// Options of the FTL.
     pub software: ftl::Options,
 }
 
-/// Places for spare bytes alone and for whole pages, of flash of this shape, with so much memory for pages.
+/// Numbers of bare and of full places for flash of this shape with the configured memory.
 ///
 /// # Errors
-/// The memory that would do, in bytes: for the longest read, and for what one program may copy.
+/// The required memory in bytes: for the longest read, and for the copies of one program.
 pub fn places(shape: &Shape, options: &Options) -> Result<(u16, u16), u64> {
     let all = u32::MAX >> (32 - shape.planes);
     let row = shape.planes * shape.group;
@@ -97,16 +96,16 @@ pub fn places(shape: &Shape, options: &Options) -> Result<(u16, u16), u64> {
     Ok((bare.min(1 << 15) as u16, full.min(most) as u16))
 }
 
-/// Host memory for the write buffer: what the host writes, and what the flash software does.
+/// Host memory of the write buffer: slots of the host and of the FTL.
 fn buffer_bytes(shape: &Shape, software: &ftl::Options) -> usize {
     let own = shape.group * shape.units + OWN_SLOTS;
     (software.slots + own) as usize * shape.unit_bytes as usize
 }
 
-/// Slots that the flash software asks for beside those of the host and a row in one plane, at most.
+/// Most slots that the FTL uses beyond those of the host and one row in one plane.
 const OWN_SLOTS: u32 = 16;
 
-/// Host memory that a driver takes of the arena, bytes, if these options can be had on such flash.
+/// Arena memory of a driver in bytes, if these options are possible on such flash.
 ///
 /// # Errors
 /// As for [`places`].
@@ -119,11 +118,11 @@ pub fn arena_bytes(shape: &Shape, endpoints: u32, options: &Options) -> Result<u
         u64::from(full) * page_bytes,
         buffer_bytes(shape, &options.software) as u64,
     ];
-    // An arena gives powers of two.
+    // An arena allocates powers of two.
     Ok(rings + parts.iter().map(|bytes| bytes.next_power_of_two()).sum::<u64>())
 }
 
-/// The driver: all endpoints of a device, and the flash software over them.
+/// Driver: all endpoints of a device, with the FTL over them.
 pub struct Driver<P: HostPort> {
     remote: Rc<Remote<P>>,
     software: Ftl<Remote<P>>,
@@ -132,12 +131,11 @@ pub struct Driver<P: HostPort> {
 }
 
 impl<P: HostPort> Driver<P> {
-    /// Starts all endpoints and mounts their flash. Answers are handled on the first port's core; each port
+    /// Starts all endpoints and mounts their flash. Answers are processed on the first port's core; each port
     /// has a disk.
     ///
     /// # Errors
-    /// There is no such device, it cannot be served, it does not become ready in time, or its flash can't be
-    /// mounted.
+    /// No such device, it is not supported, it does not become ready in time, or its flash cannot be mounted.
     pub async fn start(ports: Vec<P>, options: Options) -> Result<Driver<P>, InitError> {
         let (shape, count) = identify(&ports[0]).await?;
         let refuse = |what, found, expected| InitError::Unsupported { what, found, expected };
@@ -156,7 +154,7 @@ impl<P: HostPort> Driver<P> {
         }
         let room = buffer_bytes(&shape, &options.software);
         let store = Store::new(arena, bare, full, page_bytes)?;
-        // The flash software asks for its buffer without a way to be refused.
+        // The FTL allocates its buffer without error handling, so check here.
         drop(arena.buffer(room)?);
         let remote = Rc::new(Remote::new(Parts {
             ports,
@@ -172,40 +170,40 @@ impl<P: HostPort> Driver<P> {
         Ok(Driver { remote, software, disks, timeout: options.timeout })
     }
 
-    /// The disk, for a caller on the core of the port of this number.
+    /// Disk for a caller on the core of port `number`.
     pub fn disk(&self, number: usize) -> Disk<P> {
         self.disks[number % self.disks.len()].clone()
     }
 
-    /// What the flash software has done.
+    /// Statistics of the FTL.
     pub fn stats(&self) -> Stats {
         self.software.stats()
     }
 
-    /// The flash software.
+    /// The FTL itself.
     pub fn software(&self) -> &Ftl<Remote<P>> {
         &self.software
     }
 
-    /// What endpoints were asked for.
+    /// Statistics of endpoint commands.
     pub fn counts(&self) -> Counts {
         self.remote.counts()
     }
 
-    /// Host memory that the driver and its flash software take now, bytes.
+    /// Host memory in use by the driver and its FTL, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.remote.memory_bytes()
     }
 
-    /// Makes all durable, and takes the endpoints out of work.
+    /// Flushes, and disables the endpoints.
     ///
     /// # Errors
-    /// One does not answer in time.
+    /// An endpoint does not respond in time.
     pub async fn stop(&self) -> Result<(), InitError> {
         if self.remote.is_gone() {
             return Err(InitError::Gone { register: "ID" });
         }
-        // What can't be made durable is lost, as it would be in any SSD.
+        // Data that cannot be flushed is lost, as in any SSD.
         let _ = disk::or_gone(&self.remote, self.software.flush()).await;
         for endpoint in &self.remote.endpoints {
             if let Err(error) = endpoint.disable(self.timeout).await {
@@ -217,7 +215,7 @@ impl<P: HostPort> Driver<P> {
     }
 }
 
-/// What the endpoints say of themselves, and how many they are.
+/// Reads the flash shape and the number of endpoints.
 async fn identify<P: HostPort>(port: &P) -> Result<(Shape, u32), InitError> {
     let id = port.read32(ID).await;
     if port.is_gone() || id == u32::MAX {
@@ -260,7 +258,7 @@ async fn identify<P: HostPort>(port: &P) -> Result<(Shape, u32), InitError> {
     Ok((shape, count))
 }
 
-/// Enables the endpoints, starts the tasks, and mounts. Should the flash be gone meanwhile, that is told.
+/// Enables the endpoints, starts the tasks, and mounts. Fails if an endpoint is gone meanwhile.
 async fn bring_up<P: HostPort>(
     remote: &Rc<Remote<P>>,
     options: &Options,

@@ -1,4 +1,4 @@
-//! Pages that have been read, in host memory: their spare bytes, and the units that came with them.
+//! Cache of read pages in host memory: spare bytes, and the units read with them.
 //!
 //! ```text
 //!   Free ── take ──► Taken ── settle ──► Cached ── evict ──► Taken
@@ -6,8 +6,8 @@
 //!    └─────────────────┘                   └──► Free
 //! ```
 //!
-//! There are two kinds of places: *bare* ones for spare bytes alone, and *full* ones with room for a page.
-//! All that a call needs it takes at once, so that nobody waits for places while holding others.
+//! There are two kinds of places: *bare* ones for spare bytes only, and *full* ones with space for a page. A
+//! call reserves all its places at once, so that no call waits for places while it holds others.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ use wire::pages::{Answer, SPARE_BYTES_MAX, Spare, Status};
 
 pub(super) const NONE: u16 = u16::MAX;
 
-/// From one place's spare bytes to the next one's.
+/// Distance between two places' spare bytes.
 const SPARE_STRIDE: usize = 256;
 
 const _: () = assert!(SPARE_BYTES_MAX <= SPARE_STRIDE);
@@ -43,15 +43,15 @@ enum Stage {
 
 struct Place {
     stage: Cell<Stage>,
-    /// Who uses it while it is cached.
+    /// Number of users while it is cached.
     pins: Cell<u16>,
     page: Cell<Page>,
     units: Cell<u32>,
-    /// The place behind it with the same bucket.
+    /// Next place in the same bucket.
     next: Cell<u16>,
-    /// The command that it was taken for has been given to the endpoint, and has not ended.
+    /// True while its command is in flight.
     flying: Cell<bool>,
-    /// Nobody waits for that command any more.
+    /// True if its command has no owner any more.
     orphan: Cell<bool>,
     answer: Cell<Option<Answer>>,
     owner: Cell<Option<Parked>>,
@@ -61,14 +61,14 @@ pub(super) struct Store {
     places: Box<[Place]>,
     bare: u16,
     free: [RefCell<Vec<u16>>; 2],
-    /// Cached places that nobody uses, by kind.
+    /// Cached places without users, by kind.
     idle: [Cell<usize>; 2],
     hands: [Cell<u16>; 2],
     buckets: Box<[Cell<u16>]>,
     spare: Buffer,
     data: Buffer,
     page_bytes: usize,
-    /// There may be more room than before.
+    /// Notified when places may have become available.
     room: Signal,
 }
 
@@ -111,7 +111,7 @@ impl Store {
         })
     }
 
-    /// Host memory that it takes, bytes.
+    /// Host memory in bytes.
     pub fn bytes(&self) -> usize {
         let table = self.places.len() * size_of::<Place>() + self.buckets.len() * 2;
         self.spare.bytes() + self.data.bytes() + table
@@ -134,12 +134,12 @@ impl Store {
         &self.places[usize::from(place)]
     }
 
-    /// Whether so many places of a kind could be taken now.
+    /// Returns true if `count` places of a kind could be taken now.
     pub fn has(&self, kind: Kind, count: usize) -> bool {
         self.free[kind as usize].borrow().len() + self.idle[kind as usize].get() >= count
     }
 
-    /// Takes a place of this kind; there is one.
+    /// Takes a place of this kind, of which there must be one.
     pub fn take(&self, kind: Kind) -> u16 {
         let free = self.free[kind as usize].borrow_mut().pop();
         let taken = free.unwrap_or_else(|| self.evict(kind));
@@ -150,7 +150,7 @@ impl Store {
         taken
     }
 
-    /// Gives up what was not used for longest, or nearly.
+    /// Evicts a place by the clock algorithm.
     fn evict(&self, kind: Kind) -> u16 {
         let all = self.places.len() as u16;
         let (first, end) = if kind == Kind::Bare { (0, self.bare) } else { (self.bare, all) };
@@ -168,7 +168,7 @@ impl Store {
         unreachable!("there is one that nobody uses");
     }
 
-    /// Gives a place back: nothing of use is in it.
+    /// Frees a place without useful content.
     pub fn free(&self, rt: &Rt, at: u16) {
         let place = self.place(at);
         assert!(!place.flying.get(), "an endpoint may write there");
@@ -178,19 +178,19 @@ impl Store {
         self.room.notify(rt);
     }
 
-    /// Gives up a place that was taken, now or when its command has ended.
+    /// Frees a taken place, now or when its command has ended.
     pub fn let_go(&self, rt: &Rt, at: u16) {
         let place = self.place(at);
         place.owner.take();
         if place.flying.get() { place.orphan.set(true) } else { self.free(rt, at) }
     }
 
-    /// The place's command is given to the endpoint.
+    /// Marks the place's command as in flight.
     pub fn launch(&self, at: u16) {
         self.place(at).flying.set(true);
     }
 
-    /// Its command has ended.
+    /// Records the end of its command.
     pub fn ended(&self, rt: &Rt, at: u16, answer: Answer) {
         let place = self.place(at);
         place.flying.set(false);
@@ -203,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Waits until the place's command has ended.
+    /// Waits for the end of the place's command.
     pub async fn end(&self, rt: &Rt, at: u16) -> Answer {
         let place = self.place(at);
         poll_fn(|cx| match place.answer.get() {
@@ -216,7 +216,7 @@ impl Store {
         .await
     }
 
-    /// What was read into a place is found there from now on, in the place of what was read before.
+    /// Caches the content of a place, replacing an older read of the page.
     pub fn settle(&self, rt: &Rt, at: u16, page: Page, units: u32) {
         self.forget(rt, page);
         let (place, bucket) = (self.place(at), self.bucket(page));
@@ -230,13 +230,13 @@ impl Store {
         self.room.notify(rt);
     }
 
-    /// What was read of this page is not to be found any more.
+    /// Removes a page from the cache.
     pub fn forget(&self, rt: &Rt, page: Page) {
         let Some(at) = self.find(page) else { return };
         self.unlink(at);
         let place = self.place(at);
         if place.pins.get() > 0 {
-            // Whoever uses it gives it back.
+            // Its last user frees it.
             return place.stage.set(Stage::Taken);
         }
         let idle = &self.idle[self.kind(at) as usize];
@@ -244,7 +244,7 @@ impl Store {
         self.free(rt, at);
     }
 
-    /// As [`forget`](Store::forget), for all pages that `which` names.
+    /// Like [`forget`](Store::forget), for all pages that match `which`.
     pub fn forget_all(&self, rt: &Rt, which: impl Fn(Page) -> bool) {
         for place in &self.places {
             if place.stage.get() == Stage::Cached && which(place.page.get()) {
@@ -253,7 +253,7 @@ impl Store {
         }
     }
 
-    /// Where this page is, if it has been read and can be.
+    /// Place of this page, if it is cached.
     pub fn find(&self, page: Page) -> Option<u16> {
         let mut at = self.bucket(page).get();
         while at != NONE {
@@ -266,12 +266,12 @@ impl Store {
         None
     }
 
-    /// Where this page is with these of its units.
+    /// Place of this page, if it is cached with these units.
     pub fn find_units(&self, page: Page, units: u32) -> Option<u16> {
         self.find(page).filter(|at| units & !self.place(*at).units.get() == 0)
     }
 
-    /// It stays until it is unpinned.
+    /// Pins a place until `unpin`.
     pub fn pin(&self, at: u16) {
         let place = self.place(at);
         assert_eq!(place.stage.get(), Stage::Cached, "what is cached is used");
@@ -304,7 +304,7 @@ impl Store {
         &self.buckets[(mixed >> 32) as usize & (self.buckets.len() - 1)]
     }
 
-    /// Takes a place off its bucket.
+    /// Removes a place from its bucket.
     fn unlink(&self, at: u16) {
         let mut link = self.bucket(self.place(at).page.get());
         while link.get() != at {
@@ -313,7 +313,7 @@ impl Store {
         link.set(self.place(at).next.get());
     }
 
-    /// Where the page of a full place lies on the bus.
+    /// Bus address of a full place's page.
     pub fn data_at(&self, at: u16) -> BusAddr {
         match self.kind(at) {
             Kind::Bare => BusAddr(0),
@@ -325,12 +325,12 @@ impl Store {
         usize::from(at - self.bare) * self.page_bytes
     }
 
-    /// Where a place's spare bytes lie on the bus.
+    /// Bus address of a place's spare bytes.
     pub fn spare_at(&self, at: u16) -> BusAddr {
         BusAddr(self.spare.at().0 + (usize::from(at) * SPARE_STRIDE) as u64)
     }
 
-    /// The spare bytes in a place, if its read went well.
+    /// Spare bytes of a place, if its read succeeded.
     pub fn spare(&self, at: u16, units: u32) -> Option<Spare> {
         self.place(at).answer.get().filter(|answer| answer.status == Status::Done)?;
         let mut bytes = [0; SPARE_BYTES_MAX];
@@ -339,12 +339,12 @@ impl Store {
         Some(Spare::parse(bytes))
     }
 
-    /// Copies bytes of a full place's page.
+    /// Copies bytes from a full place's page.
     pub fn copy_out(&self, at: u16, offset: usize, to: &mut [u8]) {
         self.data.copy_out(self.offset(at) + offset, to);
     }
 
-    /// Puts bytes into a full place.
+    /// Copies bytes to a full place's page.
     pub fn copy_in(&self, at: u16, offset: usize, from: &[u8]) {
         self.data.copy_in(self.offset(at) + offset, from);
     }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_read_takes_the_place_of_an_older_and_pinned_pages_stay() {
+    fn newer_read_replaces_older_and_pinned_pages_stay() {
         let rt = Rt::simulated(None, Log::Off);
         let arena = Arena::new(Memory::private(1 << 20, BusAddr(0x10_0000)));
         let store = Store::new(&arena, 1, 2, 4096).unwrap();
@@ -373,7 +373,7 @@ mod tests {
         assert!(store.has(Kind::Full, 2) && !store.has(Kind::Full, 3));
         store.pin(second);
         assert!(store.has(Kind::Full, 1) && !store.has(Kind::Full, 2));
-        // What is in use is not found any more once it is forgotten, and free once it is let go.
+        // A forgotten page in use is not found, and is freed by its last user.
         store.forget(&rt, page(1));
         assert_eq!(store.find(page(1)), None);
         assert!(!store.has(Kind::Full, 2));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_free_when_its_command_has_ended() {
+    fn orphan_place_freed_when_command_ends() {
         let rt = Rt::simulated(None, Log::Off);
         let arena = Arena::new(Memory::private(1 << 20, BusAddr(0x10_0000)));
         let store = Store::new(&arena, 1, 0, 4096).unwrap();

@@ -1,4 +1,4 @@
-//! The same face for callers who wait: plain slices, one command at a time.
+//! Synchronous wrapper of a block device: plain slices, one command at a time.
 
 use core::cell::Cell;
 
@@ -8,28 +8,28 @@ use wire::Lba;
 
 use crate::{BlockDevice, Geometry, IoError, Kind, OutOfMemory};
 
-/// A block device whose operations return when they are done. It runs the executor meanwhile, so it
-/// must not be used from inside one of the executor's tasks.
+/// A block device with blocking operations. It runs the executor while an operation is in flight, so it must
+/// not be used inside one of the executor's tasks.
 pub struct Blocking<D: BlockDevice> {
     rt: Rt,
     device: D,
-    /// The buffer that all transfers go through, while no operation has it.
+    /// Bounce buffer of all transfers; `None` while an operation uses it.
     buffer: Cell<Option<Buffer>>,
 }
 
 impl<D: BlockDevice> Blocking<D> {
-    /// Wraps a device of this executor, with a buffer for its largest transfer.
+    /// Wraps a device of this executor and allocates a bounce buffer for its longest transfer.
     pub fn new(rt: &Rt, device: D) -> Result<Blocking<D>, OutOfMemory> {
         let buffer = device.buffer(device.geometry().transfer_bytes_max as usize)?;
         Ok(Blocking { rt: rt.clone(), device, buffer: Cell::new(Some(buffer)) })
     }
 
-    /// The device's shape.
+    /// Geometry of the device.
     pub fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
 
-    /// Reads blocks from `lba` on until `to` is full. What was read before an error stays in `to`.
+    /// Reads blocks from `lba` until `to` is full. After an error `to` holds what was read before it.
     pub fn read(&self, lba: Lba, to: &mut [u8]) -> Result<(), IoError> {
         let buffer = self.take_buffer(lba, to.len())?;
         let (mut at, most) = (lba, buffer.bytes());
@@ -48,8 +48,7 @@ impl<D: BlockDevice> Blocking<D> {
         result
     }
 
-    /// Writes all of `from` to the blocks from `lba` on. What was written before an error is
-    /// written.
+    /// Writes all of `from` to the blocks from `lba`. An error leaves the pieces before it written.
     pub fn write(&self, lba: Lba, from: &[u8]) -> Result<(), IoError> {
         let buffer = self.take_buffer(lba, from.len())?;
         let (mut at, most) = (lba, buffer.bytes());
@@ -68,17 +67,17 @@ impl<D: BlockDevice> Blocking<D> {
         result
     }
 
-    /// Makes durable what was written before.
+    /// Makes all earlier writes durable.
     pub fn flush(&self) -> Result<(), IoError> {
         self.rt.block_on(self.device.flush())
     }
 
-    /// The device itself.
+    /// Wrapped device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The buffer, after the whole operation is judged: its pieces alone could each make sense.
+    /// Takes the bounce buffer after validating the whole operation, whose pieces alone could each be valid.
     fn take_buffer(&self, lba: Lba, bytes: usize) -> Result<Buffer, IoError> {
         let geometry = self.geometry();
         let block = u64::from(geometry.block_bytes);

@@ -1,4 +1,4 @@
-//! What a caller can act on: why an operation failed, and why a device could not be started.
+//! Errors: why an operation failed, and why a device could not be started.
 
 use core::fmt;
 
@@ -11,93 +11,93 @@ use wire::nvme::pi::Mismatch;
 use wire::nvme::status::{CodeType, Status};
 use wire::scsi::sense::Sense;
 
-/// What went wrong, as far as it makes a difference to the caller.
+/// Class of an I/O error, by what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The request makes no sense, to the driver or to the device: it would fail again.
+    /// The request is invalid for the driver or the device. A retry would fail again.
     Refused,
-    /// There is no such command, on the device or on the way to it.
+    /// The device, or the path to it, does not support the command.
     Unsupported,
     /// Blocks beyond the device's capacity.
     OutOfRange,
-    /// The device has no space left for what was to be written.
+    /// The device has no space left for the data.
     Full,
-    /// No completion in time, however often it was tried.
+    /// No completion in time, after all retries.
     TimedOut,
-    /// The medium could not store the data, or give it back.
+    /// The medium could not store or return the data.
     MediaFailed,
-    /// What was read or was to be written is not what its protection information says, or not of that place.
+    /// The data does not match its protection information, or belongs to another block.
     Corrupted,
-    /// The device has failed for a reason that lies neither in the request nor in the medium.
+    /// The device failed for a reason other than the request or the medium.
     DeviceFailed,
-    /// The controller was reset under the command more often than it is tried again.
+    /// The controller was reset under the command more often than retries are allowed.
     Reset,
-    /// The device does not answer any more. Nothing will succeed on it.
+    /// The device does not respond. All further requests will fail.
     Gone,
     /// The driver was shut down.
     Closed,
-    /// No memory is left that the device could reach.
+    /// No device-accessible memory is left.
     OutOfMemory,
 }
 
-/// Why a read, a write or a flush failed.
+/// Error of a read, a write or a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoError {
-    /// What the caller can act on.
+    /// Class of the error.
     pub kind: Kind,
-    /// The first block of the operation, or the one whose protection information differs; none for a flush.
+    /// First block of the operation, or the block whose protection information differs; `None` for a flush.
     pub lba: Option<Lba>,
-    /// What the device said, if it was the device that said it.
+    /// NVMe status, if the device reported the error.
     pub status: Option<Status>,
-    /// What of a block's protection information the host has found to differ.
+    /// Protection information field that the host found to differ.
     pub mismatch: Option<Mismatch>,
-    /// What a device of DC Express said.
+    /// Error code of a DC Express device.
     pub report: Option<Code>,
-    /// What a device of descriptor blocks said.
+    /// Status of a descriptor-block device.
     pub answer: Option<descriptor::Status>,
-    /// What a SCSI unit said.
+    /// Sense data of a SCSI unit.
     pub sense: Option<Sense>,
-    /// What was expected, if it was the driver that refused.
+    /// Expectation that the request violated, if the driver rejected it.
     pub why: Option<&'static str>,
 }
 
 impl IoError {
-    /// An error that a driver itself has found.
+    /// Error detected by a driver.
     pub const fn of(kind: Kind, lba: Option<Lba>) -> IoError {
         let (status, mismatch, report, answer, sense) = (None, None, None, None, None);
         IoError { kind, lba, status, mismatch, report, answer, sense, why: None }
     }
 
-    /// A request that a driver doesn't send, and what it expected.
+    /// Request rejected by a driver; `why` is what it expected.
     pub const fn refused(kind: Kind, lba: Lba, why: &'static str) -> IoError {
         IoError { why: Some(why), ..IoError::of(kind, Some(lba)) }
     }
 
-    /// The same, of the block with this number.
+    /// The same error with this LBA.
     #[must_use]
     pub const fn at(self, lba: Lba) -> IoError {
         IoError { lba: Some(lba), ..self }
     }
 
-    /// The same, with the sense data that a SCSI target gave.
+    /// The same error with the sense data of a SCSI target.
     #[must_use]
     pub const fn with_sense(self, sense: Sense) -> IoError {
         IoError { sense: Some(sense), ..self }
     }
 
-    /// What the device answered.
+    /// Error from a device's NVMe status.
     pub fn answered(status: Status, lba: Option<Lba>) -> IoError {
         IoError { status: Some(status), ..IoError::of(kind_of(status), lba) }
     }
 
-    /// A block that the host has found to be another than its protection information says.
+    /// Error for a block that the host found to differ from its protection information.
     pub(crate) fn mismatched(mismatch: Mismatch, lba: Lba) -> IoError {
         IoError { mismatch: Some(mismatch), ..IoError::of(Kind::Corrupted, Some(lba)) }
     }
 
-    /// What a DC Express device reported.
+    /// Error from a DC Express report.
     pub(crate) fn reported(code: Code, lba: Option<Lba>) -> IoError {
         let kind = match code {
             Code::OUT_OF_RANGE => Kind::OutOfRange,
@@ -111,7 +111,7 @@ impl IoError {
         IoError { report: Some(code), ..IoError::of(kind, lba) }
     }
 
-    /// What a descriptor came back with.
+    /// Error from the status of a returned descriptor.
     pub(crate) fn returned(status: descriptor::Status, lba: Option<Lba>) -> IoError {
         use descriptor::Status;
         let kind = match status {
@@ -125,7 +125,7 @@ impl IoError {
     }
 }
 
-/// Sorts the specification's status values by what a caller can do about them.
+/// Classifies the specification's status values.
 fn kind_of(status: Status) -> Kind {
     match status.kind() {
         Status::LBA_OUT_OF_RANGE => Kind::OutOfRange,
@@ -200,69 +200,69 @@ impl fmt::Display for IoError {
 
 impl core::error::Error for IoError {}
 
-/// Why a controller, or one of its queues, could not be started, reset or shut down.
+/// Error of starting, resetting or shutting down a controller or one of its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InitError {
-    /// Nothing answers: a register reads all ones, or the bus knows that the device has left.
+    /// No response: a register reads all ones, or the bus reports the device as gone.
     Gone {
-        /// The register that was read.
+        /// Register that was read.
         register: &'static str,
     },
-    /// A register did not come to its value in time.
+    /// A register did not reach the expected value in time.
     NotReady {
-        /// The register and field waited for.
+        /// Register and field.
         register: &'static str,
-        /// What the register read last.
+        /// Last value of the register.
         found: u32,
-        /// The field's value that was waited for.
+        /// Expected value of the field.
         expected: u32,
-        /// For how long.
+        /// Time waited.
         waited: Span,
     },
-    /// CSTS.CFS: the controller has met an error that only a reset may mend.
+    /// CSTS.CFS: a fatal controller error; only a reset may clear it.
     Fatal {
-        /// What CSTS read.
+        /// Value of CSTS.
         found: u32,
     },
-    /// The device is, or was asked to do, something that this driver cannot serve.
+    /// A property or setting of the device that this driver does not support.
     Unsupported {
-        /// What was looked at.
+        /// Property or register.
         what: &'static str,
-        /// Its value.
+        /// Value found.
         found: u64,
-        /// What would have been served.
+        /// Supported values.
         expected: &'static str,
     },
-    /// More I/O queues were asked for than the controller grants.
+    /// More I/O queues requested than the controller grants.
     TooFewQueues {
-        /// The number of the queue asked for, counted from 1.
+        /// Number of the requested queue, counted from 1.
         asked: u32,
-        /// How many the controller grants.
+        /// Number of queues granted.
         granted: u32,
     },
-    /// The controller refused a command.
+    /// The controller rejected a command.
     Refused {
-        /// What was to be done.
+        /// Operation that failed.
         step: &'static str,
-        /// What it answered.
+        /// Status of the command.
         status: Status,
     },
-    /// The controller did not answer a command in time.
+    /// A command did not complete in time.
     TimedOut {
-        /// What was to be done.
+        /// Operation that failed.
         step: &'static str,
-        /// How long was waited.
+        /// Time waited.
         waited: Span,
     },
-    /// The controller was reset while it worked on a command.
+    /// The controller was reset while a command was in flight.
     Reset {
-        /// What was to be done.
+        /// Operation that failed.
         step: &'static str,
     },
-    /// The driver was shut down before.
+    /// The driver has been shut down.
     Closed,
-    /// No memory is left that the device could reach.
+    /// No device-accessible memory is left.
     Memory(OutOfMemory),
 }
 
@@ -315,7 +315,7 @@ mod tests {
     use wire::nvme::pi::Tag;
 
     #[test]
-    fn an_error_names_the_block_and_the_status() {
+    fn io_error_display_has_lba_and_status() {
         let error = IoError::answered(Status::UNRECOVERED_READ_ERROR, Some(Lba(7)));
         assert_eq!(error.kind, Kind::MediaFailed);
         assert_eq!(
@@ -332,9 +332,9 @@ mod tests {
         );
     }
 
-    /// A status that nobody sorted is the device's failure, never a success and never a panic.
+    /// A status without a class of its own is a device failure, never a success and never a panic.
     #[test]
-    fn every_status_has_a_kind() {
+    fn every_nvme_status_maps_to_kind() {
         for bits in 1..0x800 {
             let status = Status::from_bits(bits);
             let kind = kind_of(status);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_start_says_what_was_expected() {
+    fn init_error_display_has_expected_value() {
         let error = InitError::NotReady {
             register: "CSTS.RDY",
             found: 0,

@@ -1,18 +1,17 @@
-//! The host's side of an SSD: portable drivers that run wherever there is a [`bus::HostPort`].
+//! Host side of an SSD: portable drivers over any [`bus::HostPort`].
 //!
-//! What this crate is not: it has no thread, no operating system, no clock of its own and no
-//! `unsafe`. It never sees a device; it writes registers and memory, and believes nothing that
-//! comes back before it has judged it. One executor thread runs a driver, so nothing here is
-//! locked.
+//! The crate has no thread, no operating system, no clock of its own and no `unsafe`. A driver never accesses
+//! a device directly: it writes registers and memory, and validates everything that comes back before it uses
+//! it. One executor thread runs a driver, so nothing is locked.
 //!
 //! ```text
 //!   caller ─ read(lba, buffer) ─► Queue ─ entry, then doorbell ─► the bus ─► a device
-//!          ◄─ (buffer, result) ─  slot  ◄─ completion, judged ─           ◄─
+//!          ◄─ (buffer, result) ─  slot  ◄─ checked completion ─           ◄─
 //! ```
 //!
-//! Every driver has one face, [`BlockDevice`]; [`Blocking`] is that face for callers who wait. A
-//! [`Buffer`] is given away for the time of a command and comes back with its result, so a future
-//! may be dropped at any moment: what the device may still write stays with the command's slot.
+//! Every driver implements [`BlockDevice`]; [`Blocking`] wraps one for synchronous callers. A [`Buffer`] is
+//! given away for the time of a command and comes back with its result, so a future may be dropped at any
+//! await: memory that the device may still write stays with the command's slot.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -38,30 +37,30 @@ pub use bus::{Buffer, OutOfMemory};
 pub use error::{InitError, IoError, Kind};
 use wire::Lba;
 
-/// The shape of a block device.
+/// Geometry and limits of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Its capacity, in blocks: LBAs run from 0 to one less.
+    /// Capacity in blocks: LBAs run from 0 to `blocks - 1`.
     pub blocks: u64,
-    /// Bytes of one block: a power of two.
+    /// Bytes of one block, a power of two.
     pub block_bytes: u32,
-    /// The longest transfer of one command, in bytes: a multiple of the block.
+    /// Longest transfer of one command in bytes, a multiple of the block.
     pub transfer_bytes_max: u32,
-    /// Buffers begin at multiples of so many bytes: 1 or 4.
+    /// Alignment of buffers in bytes: 1 or 4.
     pub buffer_align: u32,
-    /// Whether a completed write may wait in a cache that loses it with the power, until a flush.
+    /// True if a completed write may wait in a cache that loses it at a power cut, until a flush.
     pub volatile_cache: bool,
 }
 
 impl Geometry {
-    /// The number of blocks that a transfer of all of `buffer` has, if one command could do it.
+    /// Validates a transfer of all of `buffer` at `lba` by one command; returns its length in blocks.
     ///
     /// # Errors
-    /// No command could: what is wrong with it.
+    /// [`Kind::Refused`] or [`Kind::OutOfRange`]; `why` is the rule that the transfer breaks.
     pub fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         let bytes = buffer.bytes() as u64;
-        // A block is a power of two, and a division takes longer than all else here.
+        // Shift and mask: a block is a power of two, and a division would dominate this function.
         if bytes == 0 || bytes & u64::from(self.block_bytes - 1) != 0 {
             return refuse(Kind::Refused, "one or more whole blocks");
         }
@@ -76,10 +75,10 @@ impl Geometry {
         Ok(blocks as u32)
     }
 
-    /// Whether there are blocks, and all of them are below the capacity.
+    /// Checks that there is at least one block and that all are below the capacity.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// [`Kind::Refused`] for zero blocks, [`Kind::OutOfRange`] beyond the capacity.
     pub fn validate_range(&self, lba: Lba, blocks: u64) -> Result<(), IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         if blocks == 0 {
@@ -92,38 +91,37 @@ impl Geometry {
     }
 }
 
-/// What blocks read as that were taken back by [`BlockDevice::deallocate`].
+/// Contents of blocks after [`BlockDevice::deallocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deallocated {
-    /// The device, or the way to it, has no such command.
+    /// The device, or the path to it, has no such command.
     Unsupported,
-    /// Zeros, ones, what they held before: the device does not say.
+    /// Not specified by the device: zeros, ones or the old contents.
     Unknown,
     /// Zeros.
     Zeros,
 }
 
-/// Gives up a buffer's place for good: a device may write to it for ever.
+/// Never returns a buffer's memory to its arena: a device may still write to it.
 pub fn quarantine(buffer: &Buffer) {
     core::mem::forget(buffer.part(0, buffer.bytes()));
 }
 
-/// The face that every interface's driver has.
+/// A block device: the interface of every driver.
 ///
-/// All operations may be dropped at any await. The command is then left to itself: its buffer
-/// and its slot are taken until the device has completed it, or can no longer write.
+/// All futures may be dropped at any await. The command then continues without an owner: its buffer and its
+/// slot stay in use until the device has completed it, or can no longer write.
 pub trait BlockDevice {
-    /// Its shape, which stays as it is while the device is in use.
+    /// Geometry, constant while the device is in use.
     fn geometry(&self) -> Geometry;
 
-    /// A buffer of `bytes` bytes that the device may reach.
+    /// Allocates a buffer of `bytes` bytes that the device can access.
     fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory>;
 
-    /// Reads blocks from `lba` on until `into` is full.
+    /// Reads blocks from `lba` until `into` is full.
     fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)>;
 
-    /// Writes all of `from` to the blocks from `lba` on. With `fua`, the medium itself holds it
-    /// then.
+    /// Writes all of `from` to the blocks from `lba`. With `fua` the data is on the medium at completion.
     fn write(
         &self,
         lba: Lba,
@@ -131,17 +129,17 @@ pub trait BlockDevice {
         fua: bool,
     ) -> impl Future<Output = (Buffer, Result<(), IoError>)>;
 
-    /// Makes durable what was written and completed before.
+    /// Makes all writes durable that completed before.
     fn flush(&self) -> impl Future<Output = Result<(), IoError>>;
 
-    /// What [`deallocate`](Self::deallocate) leaves behind, if it can be asked for.
+    /// Contents of blocks after [`deallocate`](Self::deallocate), if the device supports it.
     fn deallocated(&self) -> Deallocated {
         Deallocated::Unsupported
     }
 
-    /// Gives `blocks` blocks from `lba` on back to the device, any number of them at once: what they hold
-    /// is not needed any more. As a write it is durable after a flush; until then a power cut may bring
-    /// back what they held.
+    /// Deallocates `blocks` blocks from `lba`, with no limit on their number: their contents are no longer
+    /// needed. Like a write it is durable after a flush; until then a power cut may bring back the old
+    /// contents.
     fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
         let _ = blocks;
         let why = "an interface with a command for it";
@@ -149,8 +147,8 @@ pub trait BlockDevice {
     }
 }
 
-/// Hands the named calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`.
-/// What names `self` itself has methods of its own with these names.
+/// Forwards the named methods of a [`BlockDevice`]: `carried_out!(self => self.next(), read, write, flush)`.
+/// A type that names `self` itself as the target needs inherent methods of these names.
 #[macro_export]
 macro_rules! carried_out {
     ($self:ident => $to:expr, $($call:ident),+) => {

@@ -1,4 +1,4 @@
-//! The life cycle of a ring or a queue pair: open, resetting, gone, closed.
+//! Life cycle of a ring or a queue pair: open, resetting, gone, closed.
 //!
 //! ```text
 //!   enable ─► Open ─ reset ─► Resetting ─► Open
@@ -17,24 +17,24 @@ use crate::{InitError, register};
 /// The state of a ring or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The device works on it.
+    /// Enabled: requests are accepted.
     Open,
-    /// It is being enabled, disabled or reset.
+    /// Being enabled, disabled or reset.
     Resetting,
-    /// The device does not answer any more.
+    /// The device does not respond any more.
     Gone,
     /// The driver was shut down.
     Closed,
 }
 
-/// The state, and the signals of those that wait for a change.
+/// State of a ring or a queue pair, with the signals for its waiters.
 pub(crate) struct Lifecycle {
     state: Cell<State>,
-    /// The state has changed.
+    /// Notified at each change of state.
     pub changed: Signal,
-    /// Commands are in flight: the watchdog sleeps while there are none.
+    /// Notified when commands are in flight: the watchdog sleeps while there are none.
     pub active: Signal,
-    /// The device sent too many malformed entries.
+    /// True after too many malformed entries from the device.
     pub distrusted: Cell<bool>,
     stopped: Cell<bool>,
     /// Serialises enabling, disabling and resetting.
@@ -42,7 +42,7 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Before it is enabled for the first time.
+    /// State before the first enable.
     pub fn new() -> Lifecycle {
         Lifecycle {
             state: Cell::new(State::Resetting),
@@ -64,18 +64,18 @@ impl Lifecycle {
         self.state.get() == State::Open
     }
 
-    /// Its tasks are to end.
+    /// True if its tasks must end.
     pub fn has_ended(&self) -> bool {
         self.stopped.get() || self.state.get() == State::Gone
     }
 
-    /// Too many malformed entries: the watchdog resets it.
+    /// Records too many malformed entries: the watchdog resets the device.
     pub fn distrust(&self, rt: &Rt) {
         self.distrusted.set(true);
         self.active.notify(rt);
     }
 
-    /// Waits until a reset has ended; the state then.
+    /// Waits until a reset has ended; returns the state then.
     pub async fn settled(&self, rt: &Rt) -> State {
         loop {
             let seen = self.changed.version();
@@ -87,30 +87,30 @@ impl Lifecycle {
     }
 }
 
-/// A ring or a queue pair with this life cycle: what differs between interfaces.
+/// A ring or a queue pair with this life cycle; the methods differ between interfaces.
 pub(crate) trait HasLifecycle<P: HostPort> {
     fn lifecycle(&self) -> &Lifecycle;
     fn port(&self) -> &P;
-    /// The time limit for enabling and for disabling.
+    /// Time limit for enabling and for disabling.
     fn timeout(&self) -> Span;
-    /// The status register: zero once the device has stopped.
+    /// Offset of the status register, which reads zero once the device has stopped.
     fn status(&self) -> u32;
     /// Programs the memory addresses, and waits until the device is ready.
     async fn enable(&self) -> Result<(), InitError>;
     /// Writes the register that stops the device.
     fn request_disable(&self);
-    /// The device has stopped and no longer accesses host memory: drops what was in flight.
+    /// Drops requests in flight. Called once the device has stopped and no longer accesses host memory.
     fn on_disabled(&self);
     /// Called in a reset between disabling and enabling.
     fn prepare_restart(&self) {}
     /// Quarantines memory that the device may still write, and fails all requests.
     fn quarantine(&self);
-    /// Fails what is left at shutdown.
+    /// Fails outstanding requests at shutdown.
     fn on_shutdown(&self) {}
-    /// Notifies waiters of the interface itself of a change of state.
+    /// Notifies the interface's own waiters of a change of state.
     fn notify_waiters(&self) {}
     fn record_reset(&self);
-    /// Its number in the event log.
+    /// Identifier in the event log.
     fn log_id(&self) -> u64;
 
     fn set_state(&self, state: State) {
@@ -121,12 +121,13 @@ pub(crate) trait HasLifecycle<P: HostPort> {
         self.notify_waiters();
     }
 
+    /// Opens it: the device is ready.
     fn open(&self) {
         self.lifecycle().distrusted.set(false);
         self.set_state(State::Open);
     }
 
-    /// The link is down, or the device's process is dead.
+    /// True if the link is down or the device's process is dead.
     fn is_dead(&self) -> bool {
         self.port().is_gone()
     }
@@ -152,19 +153,20 @@ pub(crate) trait HasLifecycle<P: HostPort> {
         }
     }
 
-    /// The device could not be stopped.
+    /// Quarantines the memory of a device that could not be stopped.
     fn lose(&self, error: InitError) -> InitError {
         self.quarantine();
         error
     }
 
-    /// Fails all requests: the device does not respond.
+    /// Fails all requests of a device that does not respond.
     fn give_up(&self) {
         if self.lifecycle().state() != State::Gone {
             self.lose(InitError::Gone { register: "STATUS" });
         }
     }
 
+    /// Disables and enables the device; requests in flight are lost or replayed.
     async fn reset(&self) -> Result<(), InitError> {
         let rt = self.port().rt();
         self.lifecycle().turn.take(rt).await;

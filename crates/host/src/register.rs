@@ -1,13 +1,12 @@
-//! Waiting for a register of a controller that is being enabled or disabled.
+//! Polling of a controller's register during enable and disable.
 
 use bus::HostPort;
 use runtime::Span;
 
-/// How often a register is asked meanwhile.
 const POLL: Span = Span::us(10);
 
-/// Waits until a register's value is what `found` looks for, for no longer than this; else gives the last
-/// value. A device that is gone is not waited for.
+/// Polls a register until `found` returns a value; returns the last register value after `limit`, or at once
+/// if the device is gone.
 pub async fn until<P: HostPort, T>(
     port: &P,
     register: u32,

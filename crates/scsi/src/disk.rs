@@ -1,4 +1,4 @@
-//! The class driver: a logical unit as a block device.
+//! SCSI class driver: a logical unit as a block device.
 
 use alloc::rc::Rc;
 use core::fmt;
@@ -19,11 +19,11 @@ use super::sense::to_error;
 use super::{Reply, Transport};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
-/// How often a unit that says that something has changed is asked again.
+/// Retries after UNIT ATTENTION.
 const ATTENTIONS_MAX: u32 = 4;
-/// The longest transfer of one command where a unit names no limit, in bytes.
+/// Longest transfer in bytes for units without a limit.
 const TRANSFER_BYTES: u32 = 1 << 20;
-/// Room for what a unit says of itself, in bytes.
+/// Buffer for the answers of a unit, in bytes.
 const ANSWER_BYTES: usize = 256;
 
 /// A disk behind a transport.
@@ -33,33 +33,33 @@ pub struct Disk<T> {
     geometry: Geometry,
     seen: StandardInquiry,
     deallocated: Deallocated,
-    /// The most blocks of one UNMAP.
+    /// Most blocks of one UNMAP.
     unmap_max: u32,
 }
 
-/// Why a unit could not be attached.
+/// Error of attaching a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// A command was refused.
+    /// The unit rejected a command.
     Refused {
-        /// Which.
+        /// Name of the command.
         command: &'static str,
-        /// Its status.
+        /// Status of the command.
         status: Status,
-        /// Why.
+        /// Sense data.
         sense: Sense,
     },
-    /// An answer is not one that this driver serves.
+    /// An unsupported property of the unit.
     Unsupported {
-        /// What was looked at.
+        /// Property.
         what: &'static str,
-        /// Its value.
+        /// Value found.
         found: u64,
-        /// What would have been served.
+        /// Supported values.
         expected: &'static str,
     },
-    /// No memory is left that the target could reach.
+    /// No memory left that the target can access.
     Memory(OutOfMemory),
 }
 
@@ -86,7 +86,7 @@ impl From<OutOfMemory> for AttachError {
 }
 
 impl<T: Transport> Disk<T> {
-    /// Asks a unit what it is, and whether it is ready.
+    /// Probes a unit: readiness, identity, geometry and limits.
     pub async fn attach(transport: Rc<T>, lun: Lun) -> Result<Disk<T>, AttachError> {
         let probe = Probe { transport: &transport, lun };
         probe.ask("TEST UNIT READY", Command::TestUnitReady).await?;
@@ -122,7 +122,7 @@ impl<T: Transport> Disk<T> {
         Ok(Disk { transport, lun, geometry, seen, deallocated, unmap_max })
     }
 
-    /// What the unit said of itself.
+    /// Standard INQUIRY data of the unit.
     pub fn seen(&self) -> &StandardInquiry {
         &self.seen
     }
@@ -138,7 +138,7 @@ impl<T: Transport> Disk<T> {
             self.transport.execute(self.lun, &command.cdb(), buffer).await;
         let result = match status {
             Status::Good if moved == wanted => Ok(()),
-            // Less than was asked for, and no word of why: the data are not what they should be.
+            // A short transfer without an error: the data is not valid.
             Status::Good => Err(IoError::of(host::Kind::DeviceFailed, lba)),
             status => Err(to_error(status, sense, lba)),
         };
@@ -146,7 +146,7 @@ impl<T: Transport> Disk<T> {
     }
 }
 
-/// A shape that can be served.
+/// Validates a unit's capacity.
 fn validate(shape: Option<Shape>) -> Result<Shape, AttachError> {
     let unsupported = |what, found, expected| AttachError::Unsupported { what, found, expected };
     let shape = shape.ok_or(unsupported("the last LBA", u64::MAX, "less than 2^64 - 1"))?;
@@ -158,7 +158,7 @@ fn validate(shape: Option<Shape>) -> Result<Shape, AttachError> {
     Ok(shape)
 }
 
-/// The longest transfer of one command, in bytes. Units without the page of block limits set none.
+/// Longest transfer of one command in bytes. Units without the Block Limits page set none.
 fn transfer_max(shape: &Shape, limits: Option<&Limits>) -> u32 {
     let blocks = limits.map_or(0, |limits| limits.transfer_max);
     match blocks.checked_mul(shape.block_bytes).filter(|bytes| *bytes > 0) {
@@ -167,7 +167,7 @@ fn transfer_max(shape: &Shape, limits: Option<&Limits>) -> u32 {
     }
 }
 
-/// What a unit said, copied.
+/// Copy of a unit's answer.
 struct Answer {
     bytes: [u8; ANSWER_BYTES],
     length: usize,
@@ -185,7 +185,7 @@ struct Probe<'a, T> {
 }
 
 impl<T: Transport> Probe<'_, T> {
-    /// Sends a command, again if the unit only wanted to say that something has changed.
+    /// Sends a command; repeats it after UNIT ATTENTION.
     async fn ask(&self, name: &'static str, command: Command) -> Result<Answer, AttachError> {
         let mut attentions = 0;
         loop {
@@ -207,14 +207,14 @@ impl<T: Transport> Probe<'_, T> {
         }
     }
 
-    /// The page of block limits, if the unit has it.
+    /// Block Limits page, if the unit has it.
     async fn limits(&self) -> Option<Limits> {
         let command = Command::Inquiry { page: Some(page::BLOCK_LIMITS), allocation: 64 };
         let answer = self.ask("INQUIRY, block limits", command).await.ok()?;
         inquiry::parse_limits(answer.bytes())
     }
 
-    /// Whether writes may wait in a cache. A unit that does not say is believed to have one.
+    /// Returns true if writes may stay in a cache, also if the unit does not report it.
     async fn write_cache(&self) -> bool {
         let command = Command::ModeSense(ModeSense {
             ten: false,

@@ -1,12 +1,12 @@
-//! Who a logical unit is, by what its NVMe controller says.
+//! Identity of a logical unit from the data of its NVMe controller.
 
 use wire::nvme::identify::{IdentifyController, IdentifyNamespace};
 use wire::scsi::inquiry::{Identity, Rotation};
 
-/// The identity of a namespace (translation, "Standard INQUIRY" and "Vital Product Data").
+/// Identity of a namespace (translation reference, "Standard INQUIRY" and "Vital Product Data").
 ///
-/// The vendor is "NVMe", the product what fits of the model number, the revision the last four characters of
-/// the firmware revision.
+/// The vendor is "NVMe", the product is the beginning of the model number, the revision is the last four
+/// characters of the firmware revision.
 pub fn of_nvme(controller: &IdentifyController, namespace: &IdentifyNamespace) -> Identity {
     let mut identity = Identity {
         vendor: *b"NVMe    ",
@@ -24,7 +24,7 @@ pub fn of_nvme(controller: &IdentifyController, namespace: &IdentifyNamespace) -
     identity
 }
 
-/// Copies what fits; what is not printable becomes a blank.
+/// Copies as many characters as fit; replaces those that are not printable by blanks.
 fn copy_ascii(to: &mut [u8], from: &[u8]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = if (0x20..0x7f).contains(from) { *from } else { b' ' };
@@ -37,7 +37,7 @@ mod tests {
     use zerocopy::FromZeros;
 
     #[test]
-    fn the_reference_says_which_characters_go_where() {
+    fn inquiry_strings_follow_translation_reference() {
         let mut controller = IdentifyController::new_zeroed();
         controller.mn = *b"An SSD whose model number is quite long!";
         controller.sn = *b"S12345678\0          ";

@@ -1,4 +1,4 @@
-//! SCSI: any block device shown as a logical unit, and a class driver for logical units.
+//! SCSI: a target that presents block devices as logical units, and a class driver for logical units.
 //!
 //! ```text
 //!   caller: BlockDevice ►  Disk          class driver: INQUIRY, READ CAPACITY, READ(16), WRITE(16)
@@ -6,17 +6,18 @@
 //!                           ▼
 //!                          Target        units by number, REPORT LUNS
 //!                           ▼
-//!                          Unit          parse, judge, execute; pages of its own making
+//!                          Unit          validates and executes; its own pages
 //!                           ▼
 //!                          BlockDevice   an NVMe queue, or any other driver
 //! ```
 //!
-//! Both ends are here, and know each other only by [`Transport`]: a target whose commands come over a network
-//! calls [`Target::execute`], an initiator whose target is elsewhere implements the trait. Parsing is
-//! [`wire::scsi`]'s and knows no device; execution knows no bytes of commands. What an initiator sends is
-//! copied once and parsed once; no bytes are too strange for a status with sense.
+//! Both ends meet only at [`Transport`]: a target with commands from a network calls [`Target::execute`], an
+//! initiator for a remote target implements the trait. Parsing is in [`wire::scsi`], independent of devices;
+//! execution is independent of command bytes. An initiator's command is copied once and parsed once; any
+//! bytes give a status with sense.
 //!
-//! A NVM Express namespace is a logical unit, as in the NVM Express: SCSI Translation Reference.
+//! An NVM Express namespace is presented as a logical unit, as in the NVM Express: SCSI Translation
+//! Reference.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -40,35 +41,37 @@ use wire::scsi::lun::Lun;
 use wire::scsi::sense::Sense;
 use wire::scsi::status::Status;
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Reply {
-    /// The buffer that came with the command.
+    /// Buffer that came with the command.
     pub buffer: Option<Buffer>,
-    /// The status byte.
+    /// Status byte.
     pub status: Status,
-    /// Why, where the status asks that question.
+    /// Sense data; valid with CHECK CONDITION.
     pub sense: Sense,
-    /// Bytes that were moved to or from the buffer's beginning.
+    /// Bytes transferred to or from the beginning of the buffer.
     pub moved: usize,
 }
 
 impl Reply {
+    /// Reply of a successful command.
     fn good(buffer: Option<Buffer>, moved: usize) -> Reply {
         Reply { buffer, status: Status::Good, sense: Sense::NONE, moved }
     }
 
+    /// Reply of a rejected command.
     fn check(buffer: Option<Buffer>, sense: Sense) -> Reply {
         Reply { buffer, status: Status::CheckCondition, sense, moved: 0 }
     }
 }
 
-/// The way to a target.
+/// Connection to a target.
 pub trait Transport {
-    /// Carries a command out. The buffer receives data or holds them, whichever way the command moves them,
-    /// and comes back; with less room than an allocation length says, no more is moved than it has.
+    /// Executes a command. The buffer receives or holds its data, depending on the command, and comes back.
+    /// If it is shorter than the allocation length, the transfer is limited to the buffer.
     fn execute(&self, lun: Lun, cdb: &Cdb, buffer: Option<Buffer>) -> impl Future<Output = Reply>;
 
-    /// A buffer of `bytes` bytes that the target may reach.
+    /// Allocates a buffer of `bytes` bytes that the target can access.
     fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory>;
 }

@@ -1,4 +1,4 @@
-//! Errors of drivers as status and sense, and the other way.
+//! Conversion of driver errors to status and sense, and back.
 
 use wire::Lba;
 use wire::scsi::sense::{Additional, Key, Sense};
@@ -6,8 +6,8 @@ use wire::scsi::status::{self, Status};
 
 use host::{IoError, Kind};
 
-/// What an error becomes. `blocks` is the number of blocks that the command was about: of one block it is
-/// known which one failed.
+/// Status and sense of an error. `blocks` is the length of the command: for one block the failed LBA is
+/// known.
 pub(super) fn of_error(error: &IoError, blocks: u32, write: bool) -> (Status, Sense) {
     let (status, sense) = match error.status {
         Some(nvme) => status::of_nvme(nvme),
@@ -37,7 +37,7 @@ fn of_kind(kind: Kind, write: bool) -> Sense {
     Sense::new(key, additional)
 }
 
-/// What status and sense mean to a caller.
+/// Error from status and sense.
 pub(super) fn to_error(status: Status, sense: Sense, lba: Option<Lba>) -> IoError {
     use Additional as A;
     let kind = match (status, sense.key, sense.additional) {
@@ -66,9 +66,9 @@ pub(super) fn to_error(status: Status, sense: Sense, lba: Option<Lba>) -> IoErro
 mod tests {
     use super::*;
 
-    /// What a caller can act on is the same behind SCSI as before it, but for what SCSI has one word for.
+    /// Error kinds survive the conversion to SCSI and back, except those that SCSI does not distinguish.
     #[test]
-    fn kinds_survive_the_way_there_and_back() {
+    fn error_kinds_survive_sense_roundtrip() {
         let kinds = [
             Kind::Refused,
             Kind::Unsupported,

@@ -1,4 +1,4 @@
-//! A target: logical units by number.
+//! Target: logical units by number.
 
 use alloc::vec::Vec;
 use core::future::Future;
@@ -14,34 +14,34 @@ use super::unit::{Unit, give, sense_data};
 use super::{Reply, Transport};
 use host::BlockDevice;
 
-/// Less room than this for a list of units is a mistake (SPC-4, 6.33).
+/// Shorter allocation lengths for REPORT LUNS are invalid (SPC-4, 6.33).
 const LUNS_ALLOCATION_MIN: u32 = 16;
 
-/// Logical units, each with its number.
+/// Numbered logical units.
 pub struct Target<D> {
     units: Vec<(Lun, Unit<D>)>,
 }
 
 impl<D: BlockDevice> Target<D> {
-    /// A target of these units, which are numbered from 0.
+    /// Creates a target of these units, numbered from 0.
     ///
     /// # Panics
-    /// If there are none, or more than one list can hold.
+    /// If there are no units, or more than one list can hold.
     pub fn new(units: Vec<Unit<D>>) -> Target<D> {
         assert!((1..=capacity::LUNS_MAX).contains(&units.len()));
         let numbered = units.into_iter().enumerate();
         Target { units: numbered.map(|(n, unit)| (Lun::of(n as u16), unit)).collect() }
     }
 
-    /// The unit of this number, by whichever way of addressing.
+    /// Unit of this number, in any addressing method.
     pub fn unit(&self, lun: Lun) -> Option<&Unit<D>> {
         let number = lun.number()?;
         self.units.iter().find(|(has, _)| has.number() == Some(number)).map(|(_, unit)| unit)
     }
 
-    /// Carries a command out, whatever its bytes are. The buffer comes back with the reply.
+    /// Executes a command of any bytes. The buffer comes back with the reply.
     ///
-    /// May be dropped at any await, as any operation of a [`BlockDevice`].
+    /// May be dropped at any await, like the operations of a [`BlockDevice`].
     pub async fn execute(&self, lun: Lun, block: &[u8], buffer: Option<Buffer>) -> Reply {
         let command = match cdb::parse(block) {
             Ok(command) => command,
@@ -56,7 +56,7 @@ impl<D: BlockDevice> Target<D> {
         }
     }
 
-    /// Where there is no unit, that is what is wrong first.
+    /// Sense of an invalid command; a missing unit takes precedence.
     fn refusal(&self, lun: Lun, invalid: Invalid) -> Sense {
         if self.unit(lun).is_none() {
             return NO_UNIT;
@@ -81,10 +81,10 @@ impl<D: BlockDevice> Target<D> {
     }
 }
 
-/// There is no unit of this number.
+/// Sense for a missing unit.
 const NO_UNIT: Sense = Sense::new(Key::IllegalRequest, Additional::UNIT_NOT_SUPPORTED);
 
-/// What is answered where there is no unit (SAM-5, 4.7.2; SPC-4, 5.12).
+/// Reply of a missing unit (SAM-5, 4.7.2; SPC-4, 5.12).
 fn without_unit(command: &Command, buffer: Option<Buffer>) -> Reply {
     match *command {
         Command::Inquiry { page: None, allocation } => {

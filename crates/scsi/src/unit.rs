@@ -1,4 +1,4 @@
-//! A logical unit: what commands do, over a block device.
+//! Logical unit: commands on a block device.
 
 use core::cell::Cell;
 
@@ -20,25 +20,25 @@ use host::{BlockDevice, Deallocated};
 pub struct Unit<D> {
     device: D,
     identity: Identity,
-    /// START STOP UNIT has stopped it: its blocks cannot be reached.
+    /// True after START STOP UNIT has stopped it: its blocks cannot be accessed.
     stopped: Cell<bool>,
 }
 
-/// Blocks below the capacity.
+/// Sense for an LBA beyond the capacity.
 const OUT_OF_RANGE: Sense = Sense::new(Key::IllegalRequest, Additional::LBA_OUT_OF_RANGE);
 
 impl<D: BlockDevice> Unit<D> {
-    /// This device, by this name.
+    /// Creates a unit of this device and this identity.
     pub fn new(device: D, identity: Identity) -> Unit<D> {
         Unit { device, identity, stopped: Cell::new(false) }
     }
 
-    /// The device.
+    /// Underlying device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Carries a command out, but for REPORT LUNS, which is a target's.
+    /// Executes a command other than REPORT LUNS, which belongs to the target.
     pub async fn execute(&self, command: &Command, buffer: Option<Buffer>) -> Reply {
         match *command {
             Command::TestUnitReady => match self.ready() {
@@ -46,7 +46,7 @@ impl<D: BlockDevice> Unit<D> {
                 Err(sense) => Reply::check(buffer, sense),
             },
             Command::RequestSense { descriptors, allocation } => {
-                // What a command failed of went with its status: what is left is how the unit is.
+                // Errors of commands came with their status; only the state of the unit is left.
                 let sense = self.ready().err().unwrap_or(Sense::NONE);
                 give(buffer, sense_data(&sense, descriptors).as_slice(), allocation.into())
             }
@@ -97,13 +97,13 @@ impl<D: BlockDevice> Unit<D> {
         let most = geometry.transfer_bytes_max / geometry.block_bytes;
         let (unmap_max, unmap_ranges_max) = match self.device.deallocated() {
             Deallocated::Unsupported => (0, 0),
-            // Of blocks there is no limit, which all ones say (SBC-3, 6.6.4).
+            // All ones: no limit on the number of blocks (SBC-3, 6.6.4).
             _ => (u32::MAX, RANGES_MAX as u32),
         };
         Limits { transfer_max: most, transfer_optimal: most, unmap_max, unmap_ranges_max }
     }
 
-    /// Whether its blocks can be reached.
+    /// Fails if its blocks cannot be accessed.
     fn ready(&self) -> Result<(), Sense> {
         match self.stopped.get() {
             false => Ok(()),
@@ -136,7 +136,7 @@ impl<D: BlockDevice> Unit<D> {
         }
     }
 
-    /// A unit that is stopped has nothing in its cache, unless that was not wanted.
+    /// Starts or stops the unit. Stopping flushes the cache first, unless NO_FLUSH is set.
     async fn start_stop(&self, start: bool, no_flush: bool, buffer: Option<Buffer>) -> Reply {
         if !start
             && !no_flush
@@ -150,7 +150,7 @@ impl<D: BlockDevice> Unit<D> {
         Reply::good(buffer, 0)
     }
 
-    /// That these blocks are there.
+    /// Checks that these blocks exist.
     fn validate_range(&self, lba: Lba, blocks: u32) -> Result<(), Sense> {
         let end = lba.0.checked_add(u64::from(blocks));
         match end.is_some_and(|end| end <= self.device.geometry().blocks) {
@@ -159,12 +159,12 @@ impl<D: BlockDevice> Unit<D> {
         }
     }
 
-    /// That a read or write can be carried out; gives its length in bytes.
+    /// Validates a read or write; returns its length in bytes.
     fn validate(&self, access: &Access, room: usize) -> Result<usize, Sense> {
         self.ready()?;
         self.validate_range(access.lba, access.blocks)?;
         let geometry = self.device.geometry();
-        // Longer than the page of block limits says (SBC-3, 6.6.4, MAXIMUM TRANSFER LENGTH).
+        // Longer than the limit in the Block Limits page (SBC-3, 6.6.4, MAXIMUM TRANSFER LENGTH).
         let bytes = u64::from(access.blocks) * u64::from(geometry.block_bytes);
         if bytes > u64::from(geometry.transfer_bytes_max) {
             return Err(Sense::invalid_field(access.length_field()));
@@ -186,7 +186,7 @@ impl<D: BlockDevice> Unit<D> {
             return Reply::good(buffer, 0);
         }
         let Some(buffer) = buffer else { return Reply::good(None, 0) };
-        // What lies behind the transfer stays as it is.
+        // Bytes after the transfer are unchanged.
         let (whole, part) = match buffer.bytes() == bytes {
             true => (None, buffer),
             false => {
@@ -208,7 +208,7 @@ impl<D: BlockDevice> Unit<D> {
         }
     }
 
-    /// FUA for a read: what a cache holds of these blocks is made durable first (SBC-3, 5.12).
+    /// Read with FUA: cached data of these blocks is made durable first (SBC-3, 5.12).
     async fn read(&self, access: &Access, into: Buffer) -> (Buffer, Result<(), host::IoError>) {
         if access.fua
             && self.device.geometry().volatile_cache
@@ -219,7 +219,7 @@ impl<D: BlockDevice> Unit<D> {
         self.device.read(access.lba, into).await
     }
 
-    /// All ranges are judged before the first is taken back.
+    /// Executes UNMAP: validates all ranges before it deallocates the first.
     async fn unmap(&self, length: usize, buffer: Option<Buffer>) -> Reply {
         let mut bytes = [0; LIST_BYTES_MAX];
         let ranges = match self.unmap_list(length, &buffer, &mut bytes) {
@@ -235,7 +235,7 @@ impl<D: BlockDevice> Unit<D> {
         Reply::good(buffer, length)
     }
 
-    /// The ranges of a list in the buffer, which is copied once (SBC-3, 5.28).
+    /// Copies the list in the buffer once and returns its ranges (SBC-3, 5.28).
     fn unmap_list<'a>(
         &self,
         length: usize,
@@ -254,11 +254,11 @@ impl<D: BlockDevice> Unit<D> {
         if let Some(buffer) = buffer {
             buffer.copy_out(0, &mut bytes[..taken]);
         }
-        // No list at all is no mistake; a part of its head is.
+        // An empty list is valid; a partial header is not.
         if (1..unmap::HEAD_BYTES).contains(&length) {
             return refuse(Additional::LIST_LENGTH_ERROR);
         }
-        // More ranges than there may be, of those that the list itself says and has.
+        // More ranges than allowed, among those present in the list.
         let said = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
         if said.min(length.saturating_sub(unmap::HEAD_BYTES)) > LIST_BYTES_MAX - unmap::HEAD_BYTES {
             return refuse(Additional::INVALID_FIELD_IN_LIST);
@@ -271,7 +271,7 @@ impl<D: BlockDevice> Unit<D> {
     }
 
     async fn synchronize(&self, what: &Synchronize, buffer: Option<Buffer>) -> Reply {
-        // No blocks at all would be the whole unit: a first one past the end is a mistake all the same.
+        // Zero blocks stand for the whole unit, but the LBA must still be valid.
         let validated = self.ready().and_then(|()| self.validate_range(what.lba, what.blocks));
         if let Err(sense) = validated {
             return Reply::check(buffer, sense);
@@ -286,7 +286,7 @@ impl<D: BlockDevice> Unit<D> {
     }
 }
 
-/// Sense data in the format that was asked for.
+/// Sense data in the requested format.
 pub(super) fn sense_data(sense: &Sense, descriptors: bool) -> Data {
     match descriptors {
         true => sense.descriptors(),
@@ -298,7 +298,7 @@ pub(super) fn sense_data(sense: &Sense, descriptors: bool) -> Data {
     }
 }
 
-/// Gives data of the unit's own, as much of them as was asked for and there is room.
+/// Returns data of the unit, limited to the allocation length and to the buffer.
 pub(super) fn give(buffer: Option<Buffer>, data: &[u8], allocation: u32) -> Reply {
     let room = buffer.as_ref().map_or(0, Buffer::bytes);
     let moved = data.len().min(room).min(allocation as usize);

@@ -1,4 +1,4 @@
-//! The SCSI face of a block device: a test for each command, and properties with whatever bytes there are.
+//! SCSI tests: each command, and random bytes.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -20,7 +20,7 @@ const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
 const TRANSFER: u32 = 8 * BLOCK as u32;
 
-/// A disk in memory, which notes what it is asked.
+/// A RAM disk that counts its requests.
 struct Ram {
     arena: Arena,
     bytes: RefCell<Vec<u8>>,
@@ -51,7 +51,7 @@ impl Ram {
     }
 
     fn place(&self, lba: Lba, buffer: &Buffer) -> std::ops::Range<usize> {
-        // Whoever asks for more than there is has not been judged.
+        // The unit must have validated the range.
         self.geometry.validate(lba, buffer).unwrap();
         let at = lba.0 as usize * BLOCK;
         at..at + buffer.bytes()
@@ -131,7 +131,7 @@ impl World {
         World { rt: Rt::simulated(None, Log::Off), target: Rc::new(Target::new(units)), ram }
     }
 
-    /// A command to unit 0, with a buffer of so many bytes, all ones before.
+    /// Sends a command to unit 0 with a buffer of `room` bytes, filled with ones.
     fn send(&self, cdb: &[u8], room: usize) -> (Status, Sense, Vec<u8>) {
         self.send_to(Lun::of(0), cdb, &vec![0xff; room])
     }
@@ -184,7 +184,7 @@ fn request_sense() {
     assert_eq!(fixed, [0x70, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(world.good(&[0x03, 1, 0, 0, 252, 0], 252), [0x72, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(world.good(&[0x03, 0, 0, 0, 3, 0], 252).len(), 3, "no more than is allowed");
-    // Of a unit that is not there (SPC-4, 5.12), and of one that has been stopped.
+    // To a missing unit (SPC-4, 5.12), and to a stopped one.
     let (status, _, data) = world.send_to(Lun::of(9), &[0x03, 0, 0, 0, 18, 0], &[0; 18]);
     assert_eq!((status, data[2], data[12]), (Status::Good, 5, 0x25));
     world.good(&[0x1b, 0, 0, 0, 0, 0], 0);
@@ -224,7 +224,7 @@ fn report_luns() {
     assert_eq!(sense, Sense::invalid_field(Field::byte(2)));
     let sense = world.refused(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 15, 0, 0], 64);
     assert_eq!(sense, Sense::invalid_field(Field::byte(6)));
-    // To any unit, also to one that is not there.
+    // Valid for any unit, even a missing one.
     let list = [0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0];
     assert_eq!(world.send_to(Lun::of(9), &list, &[0; 16]).0, Status::Good);
     let (status, sense, _) = world.send_to(Lun::of(9), &[0x00, 0, 0, 0, 0, 0], &[]);
@@ -252,7 +252,7 @@ fn read_capacity_16() {
     assert_eq!(data[14], 0xc0, "blocks can be taken back, and are zeros then");
 }
 
-/// An UNMAP of unit `lun`, with a list of these ranges.
+/// Sends an UNMAP with these ranges to unit `lun`.
 fn unmap(world: &World, lun: u16, ranges: &[(u64, u32)]) -> (Status, Sense) {
     let mut list = vec![0; 8];
     list[..2].copy_from_slice(&(ranges.len() as u16 * 16 + 6).to_be_bytes());
@@ -267,21 +267,21 @@ fn unmap(world: &World, lun: u16, ranges: &[(u64, u32)]) -> (Status, Sense) {
 }
 
 #[test]
-fn unmap_takes_back_all_of_its_ranges_or_none() {
+fn unmap_deallocates_all_ranges_or_none() {
     let world = World::new();
     world.ram.bytes.borrow_mut().fill(7);
     assert_eq!(unmap(&world, 0, &[(3, 2), (9, 0), (60, 4)]).0, Status::Good);
     let left = |block: usize| world.ram.bytes.borrow()[block * BLOCK] == 7;
     let taken: Vec<_> = (0..BLOCKS as usize).filter(|block| !left(*block)).collect();
     assert_eq!(taken, [3, 4, 60, 61, 62, 63]);
-    // A range past the end: nothing of the others is taken back either.
+    // A range past the end: no range is deallocated.
     assert_eq!(unmap(&world, 0, &[(10, 1), (60, 5)]).1, OUT_OF_RANGE);
     assert_eq!(unmap(&world, 0, &[(u64::MAX, 2)]).1, OUT_OF_RANGE);
     assert!(left(10));
     let sense = |additional| Sense::new(Key::IllegalRequest, additional);
     assert_eq!(unmap(&world, 0, &[(0, 1); 15]).0, Status::Good);
     assert_eq!(unmap(&world, 0, &[(0, 1); 16]).1, sense(Additional::INVALID_FIELD_IN_LIST));
-    // No list, a part of its head, more than there is, and an anchor.
+    // No list, a partial header, a list longer than the buffer, and ANCHOR.
     world.good(&[0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
     let short = world.refused(&[0x42, 0, 0, 0, 0, 0, 0, 0, 7, 0], 24);
     assert_eq!(short, sense(Additional::LIST_LENGTH_ERROR));
@@ -289,13 +289,13 @@ fn unmap_takes_back_all_of_its_ranges_or_none() {
     assert_eq!(longer, sense(Additional::INVALID_INFORMATION_UNIT));
     let anchored = world.refused(&[0x42, 1, 0, 0, 0, 0, 0, 0, 24, 0], 24);
     assert_eq!(anchored, Sense::invalid_field(Field::bit(1, 0)));
-    // A list that says more than it is long holds what it is long.
+    // A list longer than its length field is cut to that length.
     let mut list = [0; 24];
     list[2..4].copy_from_slice(&u16::MAX.to_be_bytes());
     list[19] = 1;
     let (status, ..) = world.send_to(Lun::of(0), &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list);
     assert_eq!((status, left(0)), (Status::Good, false));
-    // Pages of limits and of provisioning; a unit that takes nothing back has neither.
+    // Pages of limits and of provisioning; a unit without UNMAP has neither.
     let limits = world.good(&[0x12, 1, 0xb0, 0, 255, 0], 255);
     assert_eq!(limits[20..28], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 15]);
     let page = world.good(&[0x12, 1, 0xb2, 0, 255, 0], 255);
@@ -305,7 +305,7 @@ fn unmap_takes_back_all_of_its_ranges_or_none() {
     assert_eq!(status, Status::CheckCondition);
 }
 
-/// Every form of READ and WRITE moves the blocks that it names, and no others.
+/// Every form of READ and WRITE transfers exactly the addressed blocks.
 #[test]
 fn read_and_write_6_10_12_16() {
     let forms: [(u8, &[u8]); 4] = [
@@ -327,17 +327,17 @@ fn read_and_write_6_10_12_16() {
 }
 
 #[test]
-fn reads_and_writes_that_are_none() {
+fn invalid_or_empty_reads_and_writes() {
     let world = World::new();
-    // No blocks: nothing moves, and where they would be still counts.
+    // Zero blocks: no transfer, but the LBA is still validated.
     assert!(world.good(&[0x28, 0, 0, 0, 0, 64, 0, 0, 0, 0], 0).is_empty());
     assert_eq!(world.refused(&[0x28, 0, 0, 0, 0, 65, 0, 0, 0, 0], 0), OUT_OF_RANGE);
-    // The last block, and one more; and numbers that overflow.
+    // The last block, one more, and overflows.
     world.good(&[0x28, 0, 0, 0, 0, 63, 0, 0, 1, 0], BLOCK);
     assert_eq!(world.refused(&[0x28, 0, 0, 0, 0, 63, 0, 0, 2, 0], 2 * BLOCK), OUT_OF_RANGE);
     let far = [0x88, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 1, 0, 0];
     assert_eq!(world.refused(&far, BLOCK), OUT_OF_RANGE);
-    // More than one command may move, and more than there is room for.
+    // Longer than the transfer limit, and longer than the buffer.
     let long = world.refused(&[0x28, 0, 0, 0, 0, 0, 0, 0, 9, 0], 9 * BLOCK);
     assert_eq!(long, Sense::invalid_field(Field::byte(7)));
     let narrow = world.refused(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0], BLOCK);
@@ -352,7 +352,7 @@ fn reads_and_writes_that_are_none() {
 }
 
 #[test]
-fn fua_goes_through_the_cache() {
+fn fua_writes_through_and_read_fua_flushes() {
     let world = World::new();
     world.send_to(Lun::of(0), &[0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0], &[1; BLOCK]);
     assert_eq!((world.ram.fua.get(), world.ram.flushes.get()), (1, 0));
@@ -423,7 +423,7 @@ fn start_stop_unit() {
 }
 
 #[test]
-fn what_the_device_says_becomes_sense() {
+fn device_errors_map_to_sense() {
     let world = World::new();
     let read = |blocks: u8| [0x28, 0, 0, 0, 0, 7, 0, 0, blocks, 0];
     let nvme = wire::nvme::status::Status::UNRECOVERED_READ_ERROR;
@@ -441,9 +441,9 @@ fn what_the_device_says_becomes_sense() {
 }
 
 proptest! {
-    /// Whatever the bytes, the unit and the room: a status, sense where one is due, and the buffer back.
+    /// Any bytes, unit and buffer length: a status, with sense if required, and the buffer.
     #[test]
-    fn hostile_bytes_get_a_status(
+    fn random_cdb_bytes_get_status(
         commands in prop::collection::vec(
             (prop::collection::vec(any::<u8>(), 0..20), any::<u64>(), 0..5000_usize),
             1..20,
@@ -456,7 +456,7 @@ proptest! {
         ];
         let world = World::new();
         for ((mut cdb, lun, room), code) in commands.into_iter().zip(known) {
-            // Codes at random are nearly all unknown: half of them are real ones.
+            // Random operation codes are mostly unknown: half of them are real ones.
             if room % 2 == 0 && !cdb.is_empty() {
                 cdb[0] = *code.get(&CODES);
             }
@@ -470,7 +470,7 @@ proptest! {
 }
 
 #[test]
-fn the_class_driver_finds_out_what_the_unit_is() {
+fn class_driver_attaches_and_does_io() {
     let world = World::new();
     world.rt.block_on(async {
         let disk = Disk::attach(world.target.clone(), Lun::of(0)).await.unwrap();
@@ -494,7 +494,7 @@ fn the_class_driver_finds_out_what_the_unit_is() {
         let other = Disk::attach(world.target.clone(), Lun::of(1)).await.unwrap();
         assert_eq!(other.deallocated(), Deallocated::Unsupported);
         assert_eq!(other.deallocate(Lba(0), 1).await.unwrap_err().kind, Kind::Unsupported);
-        // A failure keeps its kind, and says what the unit said.
+        // A failure keeps its kind, and holds the unit's sense.
         world.ram.fails.set(Some(IoError::of(Kind::MediaFailed, Some(Lba(1)))));
         let (_, read) = disk.read(Lba(1), disk.buffer(BLOCK).unwrap()).await;
         let error = read.unwrap_err();
@@ -505,10 +505,10 @@ fn the_class_driver_finds_out_what_the_unit_is() {
     });
 }
 
-/// A status and a code, a sense key, bytes moved, and bytes.
+/// Status and code, sense key, bytes transferred, data.
 type Lie = (u8, u8, usize, Vec<u8>);
 
-/// A target whose answers are whatever was drawn.
+/// A target with random replies.
 struct Liar {
     ram: Ram,
     replies: RefCell<Vec<Lie>>,
@@ -533,10 +533,10 @@ impl Transport for Liar {
 }
 
 proptest! {
-    /// A target that lies makes the class driver refuse it or serve it, and never panic, spin or believe in
-    /// blocks that it could not count.
+    /// With a malformed target the class driver fails to attach or works; it does not panic or loop, and
+    /// accepts no invalid capacity.
     #[test]
-    fn a_target_that_lies_is_survived(
+    fn malformed_target_cannot_crash_class_driver(
         replies in prop::collection::vec(
             (any::<u8>(), any::<u8>(), 0..300_usize, prop::collection::vec(any::<u8>(), 0..100)),
             0..12,

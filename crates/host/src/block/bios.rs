@@ -1,4 +1,4 @@
-//! The Bios Array: what each place of the ring was given, and the requests that the bios are parts of.
+//! Bios Array: the commands given to each place of the ring, and the requests that the bios are parts of.
 //!
 //! ```text
 //!   place      head          next           free
@@ -7,7 +7,7 @@
 //!   bios     [ Filled, Returned │ Filled ... │ Free ... ]      bio i belongs to descriptor i
 //! ```
 //!
-//! The three are counts, over and over through 32 bits; a place is a count modulo the ring.
+//! The three are 32-bit counts that wrap; a place is a count modulo the ring.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,13 +22,12 @@ use wire::{BusAddr, Lba};
 
 use crate::{IoError, Kind, quarantine};
 
-/// How far a bio has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Free,
-    /// Its descriptor is the device's: announced, or pending.
+    /// Its descriptor belongs to the device: announced, or pending.
     Filled,
-    /// Its descriptor has come back, or never will: how it ended.
+    /// Its descriptor has been returned, or never will be; holds the result.
     Ended(Result<Status, Kind>),
 }
 
@@ -37,28 +36,28 @@ pub(super) struct Bio {
     pub stage: Cell<Stage>,
     pub command: Cell<Command>,
     pub request: Cell<u16>,
-    /// Where its bytes lie in the request's buffer, if they are on a page of padding.
+    /// Offset of its bytes in the request's buffer, if they are on a bounce page.
     pub padded_at: Cell<Option<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Free,
+    /// In use; its future waits.
     Owned,
-    /// Its future was dropped; it ends without it.
+    /// Its future was dropped; it ends without an owner.
     Orphan,
 }
 
-/// What a caller has asked for.
 struct Request {
     stage: Cell<Use>,
-    /// Parts that have not ended; those that were never filled among them.
+    /// Parts that have not ended, including those never filled.
     left: Cell<u32>,
     /// Parts that have a place in the ring.
     in_ring: Cell<u32>,
     error: Cell<Option<IoError>>,
     lba: Cell<Option<Lba>>,
-    /// Its journey goes on under the request's number.
+    /// True if its trace continues under the request's number.
     followed: Cell<bool>,
     owner: Cell<Option<Parked>>,
     buffer: Cell<Option<Buffer>>,
@@ -79,21 +78,21 @@ impl Request {
     }
 }
 
-/// The array, and the requests.
+/// Array of bios, and the requests.
 pub(super) struct Bios {
     bios: Box<[Bio]>,
-    /// The first that has not been answered to its caller.
+    /// First bio whose request has not been answered.
     pub head: Cell<u32>,
-    /// The first of the next block.
+    /// First bio of the next block.
     pub next: Cell<u32>,
-    /// The first that is free.
+    /// First free bio.
     pub free: Cell<u32>,
     requests: RefCell<Vec<Request>>,
     idle: RefCell<Vec<u16>>,
 }
 
 impl Bios {
-    /// As many as the ring has descriptors.
+    /// Creates one bio per descriptor of the ring.
     pub fn new(entries: u32) -> Bios {
         let nothing = Command { operation: Operation::Flush, at: BusAddr(0), offset: 0, bytes: 0 };
         let bio = |_| Bio {
@@ -102,7 +101,7 @@ impl Bios {
             request: Cell::new(0),
             padded_at: Cell::new(None),
         };
-        // Requests may have ended whose callers have not run yet: there may be more than bios.
+        // Requests may have ended whose callers have not run yet, so there may be more than bios.
         let requests: Vec<_> = (0..2 * entries).map(|_| Request::new()).collect();
         let idle = (0..requests.len() as u16).rev().collect();
         Bios {
@@ -115,43 +114,43 @@ impl Bios {
         }
     }
 
-    /// How many there are.
+    /// Number of bios.
     pub fn entries(&self) -> u32 {
         self.bios.len() as u32
     }
 
-    /// The place of a count in ring and array.
+    /// Index of a count in ring and array.
     pub fn place(&self, count: u32) -> u32 {
         count & (self.entries() - 1)
     }
 
-    /// The bio of this count.
+    /// Bio of this count.
     pub fn bio(&self, count: u32) -> &Bio {
         &self.bios[self.place(count) as usize]
     }
 
-    /// Places that are free.
+    /// Number of free places.
     pub fn room(&self) -> u32 {
         self.entries() - self.population()
     }
 
-    /// Places that are not.
+    /// Number of places in use.
     pub fn population(&self) -> u32 {
         self.free.get().wrapping_sub(self.head.get())
     }
 
-    /// Descriptors that no block has had yet.
+    /// Number of descriptors that no block contains yet.
     pub fn pending(&self) -> u32 {
         self.free.get().wrapping_sub(self.next.get())
     }
 
-    /// The counts of all that are not free, oldest first.
+    /// Counts of all places in use, oldest first.
     pub fn all(&self) -> impl Iterator<Item = u32> + use<> {
         let head = self.head.get();
         (0..self.population()).map(move |n| head.wrapping_add(n))
     }
 
-    /// How the oldest has ended, if it has.
+    /// Oldest bio and its result, if it has ended.
     pub fn oldest_ended(&self) -> Option<(u32, Result<Status, Kind>)> {
         let head = self.head.get();
         match self.bio(head).stage.get() {
@@ -160,7 +159,7 @@ impl Bios {
         }
     }
 
-    /// A request of so many parts. From here on the buffer is its own.
+    /// Opens a request of `parts` parts, which takes the buffer.
     pub fn open<'a>(
         &'a self,
         rt: &'a Rt,
@@ -171,7 +170,7 @@ impl Bios {
         let number = self.idle.borrow_mut().pop().unwrap_or_else(|| {
             let mut requests = self.requests.borrow_mut();
             requests.push(Request::new());
-            // Dropped requests whose bios the device keeps are no more than the ring has places.
+            // At most as many dropped requests are held by the device as the ring has places.
             u16::try_from(requests.len() - 1).expect("callers, less than 65536 of them")
         });
         let requests = self.requests.borrow();
@@ -186,7 +185,7 @@ impl Bios {
         Claim { bios: self, rt, number }
     }
 
-    /// One more part of this request has a place.
+    /// Counts one more part of this request in the ring.
     pub fn filled(&self, number: u16) {
         let requests = self.requests.borrow();
         let in_ring = &requests[usize::from(number)].in_ring;
@@ -203,8 +202,8 @@ impl Bios {
         done
     }
 
-    /// A part of this request has ended; `carry` is told if it was the last, and says whether the
-    /// request's journey is followed on.
+    /// Records the end of a part. Calls `carry` if it was the last; `carry` returns whether the request is
+    /// still traced.
     pub fn ended(
         &self,
         rt: &Rt,
@@ -238,8 +237,8 @@ impl Bios {
         }
     }
 
-    /// The device may write to the buffers of what is in the ring for ever: they never go back to their
-    /// arena, not even when their owners drop them.
+    /// Quarantines the buffers of requests in the ring: the device may write to them at any time. They never
+    /// go back to their arena, not even when their owners drop them.
     pub fn quarantine_buffers(&self) {
         let requests = self.requests.borrow();
         for request in requests.iter().filter(|request| request.in_ring.get() > 0) {
@@ -250,7 +249,7 @@ impl Bios {
         }
     }
 
-    /// How many requests hold a number: none, once the device can write to no buffer any more.
+    /// Number of requests in use: zero once the device can write to no buffer any more.
     pub fn requests(&self) -> usize {
         self.requests.borrow().len() - self.idle.borrow().len()
     }
@@ -267,17 +266,17 @@ impl Bios {
     }
 }
 
-/// A request that somebody waits for. Dropped before its end, it leaves the request, and the buffer in it,
-/// to the parts that the device has.
+/// An owned request. If it is dropped before its end, the parts in the ring keep the request and its buffer
+/// until they have ended.
 pub(super) struct Claim<'a> {
     bios: &'a Bios,
     rt: &'a Rt,
-    /// The request's number.
+    /// Number of the request.
     pub number: u16,
 }
 
 impl Claim<'_> {
-    /// Waits until all parts have ended. Gives whether the journey goes on under the request's number.
+    /// Waits until all parts have ended; also returns whether the trace continues under the request's number.
     pub async fn end(&self) -> (Result<(), IoError>, bool) {
         poll_fn(|cx| {
             let requests = self.bios.requests.borrow();
@@ -292,7 +291,7 @@ impl Claim<'_> {
         .await
     }
 
-    /// The parts that have no place yet never will; those that have are waited for. The request fails.
+    /// Fails the request: parts without a place are dropped, those with one are waited for.
     pub fn give_up(&self, kind: Kind) {
         let requests = self.bios.requests.borrow();
         let request = &requests[usize::from(self.number)];
@@ -302,7 +301,7 @@ impl Claim<'_> {
         }
     }
 
-    /// The buffer comes back: the device has ended all parts.
+    /// Takes the buffer back. The device must have ended all parts.
     pub fn release(&self) -> Option<Buffer> {
         let requests = self.bios.requests.borrow();
         let request = &requests[usize::from(self.number)];

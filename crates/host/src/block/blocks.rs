@@ -1,5 +1,5 @@
-//! The New Descriptors Block Processor: when a block has come back it announces the next, and wakes the
-//! I/O Responses Generator.
+//! New Descriptors Block Processor: after a block is returned it announces the next, and wakes the I/O
+//! Responses Generator.
 
 use alloc::rc::Rc;
 
@@ -10,15 +10,15 @@ use super::Completion;
 use super::ring::Ring;
 use crate::lifecycle::HasLifecycle;
 
-/// What it was woken by.
+/// Event that woke the processor.
 enum Woken {
-    /// Something has come back, or may have.
+    /// A descriptor may have been returned.
     News,
-    /// The ring has changed its state, or somebody has to think again about the next block.
+    /// The ring has changed its state, or the next block must be decided again.
     Turn,
 }
 
-/// Takes in what comes back and announces blocks, as long as the ring has tasks.
+/// Processes returned descriptors and announces blocks, as long as the ring has tasks.
 pub(super) async fn process<P: HostPort>(ring: Rc<Ring<P>>) {
     let mut interrupts = 0;
     while !ring.lifecycle.has_ended() {
@@ -51,7 +51,7 @@ async fn wait<P: HostPort>(ring: &Ring<P>, observed: u64, interrupts: &mut u32) 
             }
         }
     };
-    // While the ring is turned, what comes back is nobody's, and looking at it would never end.
+    // During a change of state returned descriptors are not processed; polling them would never end.
     if ring.flight.get().is_none() || !ring.lifecycle.is_open() {
         turn.await;
         return Woken::Turn;

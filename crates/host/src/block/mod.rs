@@ -1,4 +1,4 @@
-//! Descriptor blocks: one ring, exchanged with the device block by block, whose size follows the load.
+//! Descriptor blocks: one ring, exchanged with the device in blocks of adaptive size.
 //!
 //! ```text
 //!  callers ─► I/O Requests Handler ─► ring: bios, descriptors ─► New Descriptors Block Processor
@@ -8,16 +8,17 @@
 //! ```
 //!
 //! Eleni Bougioukou et al., "Prototyping and Performance Evaluation of a Dynamically Adaptable Block Device
-//! Driver for PCIe-based SSDs" (RSP 2014), whose names the three parts and the array have. [`Disk::read`]
-//! tells the story of one request. Flushes and writes through a cache are ours: the paper has neither.
+//! Driver for PCIe-based SSDs" (RSP 2014); the three parts and the array have the paper's names.
+//! [`Disk::read`] shows the path of one request. Flushes and writes through a cache are ours: the paper has
+//! neither.
 //!
-//! # Whose a descriptor is
+//! # Ownership of descriptors
 //!
-//! The driver stores a descriptor and then its last word, with release, which makes it the device's; then
-//! the register, which announces it. The device stores what it returns and then the last word of the group,
-//! with release; the driver loads that word with acquire. `tests/it/block_order.rs` lets loom try every order
-//! that the language allows. A descriptor that is not as its owner left it is a protocol error: it is
-//! counted, and the ring is reset.
+//! The driver stores a descriptor, then its last word, with release, which passes ownership to the device;
+//! then it writes the register that announces the block. The device stores a group of results, then the
+//! group's last word, with release; the driver loads that word with acquire. `tests/it/block_order.rs` uses
+//! loom to check every order that the language allows. A descriptor that its owner did not leave that way is
+//! a protocol error: it is counted, and the ring is reset.
 
 mod bios;
 mod blocks;
@@ -46,45 +47,45 @@ use crate::lifecycle::HasLifecycle;
 use crate::{Geometry, InitError};
 use ring::{Ring, Spec};
 
-/// The costs that a port is asked for.
+/// Names of the host costs.
 pub const COSTS: &[&str] = &["submit", "announce", "complete", "context switch"];
 
-/// The stages that this driver marks, beside its costs.
+/// Stages recorded in addition to the costs.
 pub const STAGES: &[&str] =
     &["slot wait", "block wait", "completion", "poll", "interrupt", "order wait"];
 
-/// The most bytes of one request.
+/// Longest request in bytes.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
-/// The watchdog looks this many times within a time-out.
+/// Checks of the watchdog per time-out.
 const TICKS_PER_TIMEOUT: u64 = 8;
 
-/// How a device is driven.
+/// Options of the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Descriptors of the ring, at least; a power of two is taken, of no less than two of the device's
-    /// largest blocks if it allows that.
+    /// Minimum number of descriptors of the ring. It is rounded up to a power of two, and to two of the
+    /// device's largest blocks if the device allows that.
     pub depth: u32,
-    /// How returned blocks are noticed.
+    /// Completion mode.
     pub completion: Completion,
-    /// How large blocks are.
+    /// Policy for the size of blocks.
     pub sizing: Sizing,
-    /// A block that takes longer, or up to an eighth more, is lost, and the ring is reset.
+    /// Age at which a block is lost and the ring is reset; up to an eighth more.
     pub timeout: Span,
-    /// How often the ring may be reset in a row without an answer in between, before what is in it fails.
+    /// Resets in a row, without an answer in between, after which the requests in the ring fail.
     pub retries: u32,
 }
 
-/// The driver of a device.
+/// Driver of a descriptor-block device.
 pub struct Driver<P: HostPort> {
     ring: Rc<Ring<P>>,
 }
 
 impl<P: HostPort> Driver<P> {
-    /// Starts a device; interrupts and blocks are handled on this port's core.
+    /// Starts a device; interrupts and blocks are handled on the core of `port`.
     ///
     /// # Errors
-    /// There is none, it cannot be served, or it does not become ready in time.
+    /// No such device, it is not supported, or it does not become ready in time.
     pub async fn start(port: &P, options: Options) -> Result<Driver<P>, InitError> {
         let id = port.read32(ID).await;
         if port.is_gone() || id == u32::MAX {
@@ -123,20 +124,20 @@ impl<P: HostPort> Driver<P> {
         Ok(Driver { ring })
     }
 
-    /// The disk, for a caller on this port's core.
+    /// Creates a disk for a caller on the core of `port`.
     pub fn disk(&self, port: &P) -> Disk<P> {
         Disk::new(self.ring.clone(), port)
     }
 
-    /// What it has done so far.
+    /// Statistics.
     pub fn counters(&self) -> Counters {
         self.ring.counters.get()
     }
 
-    /// Resets the ring, with whatever is in flight: that is announced again.
+    /// Resets the ring. Requests in flight are announced again.
     ///
     /// # Errors
-    /// The device does not answer in time.
+    /// The device does not respond in time.
     pub async fn reset(&self) -> Result<(), InitError> {
         self.ring.reset().await
     }
@@ -144,7 +145,7 @@ impl<P: HostPort> Driver<P> {
     /// Disables the ring and ends its tasks.
     ///
     /// # Errors
-    /// The device does not answer in time.
+    /// The device does not respond in time.
     pub async fn stop(&self) -> Result<(), InitError> {
         self.ring.shut_down().await
     }

@@ -1,4 +1,4 @@
-//! What the driver has seen of its device and of its callers: what a sizing policy is told.
+//! Measurements of the device and the callers: input of a sizing policy.
 
 use runtime::{Span, Time};
 
@@ -8,14 +8,15 @@ use super::sizing::Turnaround;
 pub(super) struct Observed {
     blocks: Gauge,
     last: Span,
-    /// The most that were with the device and pending at one time, since a wait was in vain.
+    /// Most descriptors in flight and pending at one time, since the last wait that timed out.
     population: u32,
     timing: Option<Timing>,
     turnaround: Option<Turnaround>,
 }
 
-/// A return. Who comes is anonymous to a driver, but whoever was answered first comes first: once those who
-/// were away already have come, the next are those whom this return has answered.
+/// Measurement of one return. The driver does not know which caller a request comes from. It assumes that
+/// callers return in the order in which they were answered: first those already away, then those answered by
+/// this return.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     since: Time,
@@ -26,7 +27,7 @@ struct Timing {
 }
 
 impl Observed {
-    /// So many descriptors came back; just before, so many were with the device or pending.
+    /// Records the return of `descriptors` descriptors; `present` were in flight or pending just before.
     pub fn returned(&mut self, now: Time, descriptors: u32, present: u32) {
         self.population = self.population.max(present);
         let before = self.population - present;
@@ -36,13 +37,13 @@ impl Observed {
         }
     }
 
-    /// A block of this size is back, after so long.
+    /// Records the end of a block of this size.
     pub fn has_ended(&mut self, size: u32, took: Span) {
         self.last = took;
         self.blocks.note(size, took);
     }
 
-    /// One more is pending.
+    /// Records a new pending descriptor.
     pub fn came(&mut self, now: Time) {
         let Some(timing) = &mut self.timing else { return };
         if timing.before > 0 {
@@ -65,34 +66,33 @@ impl Observed {
         }
     }
 
-    /// Who has not come by now is not waited for again, until it has been seen.
+    /// Records a wait that timed out: missing callers are not counted until they are seen again.
     pub fn gave_up(&mut self, pending: u32) {
         self.population = pending;
     }
 
-    /// How many a closed loop seems to consist of.
+    /// Estimated number of callers of a closed loop.
     pub fn population(&self) -> u32 {
         self.population
     }
 
-    /// What a block takes by itself, and with each descriptor.
+    /// Time of a block without descriptors, and per descriptor; `None` if unknown.
     pub fn takes(&self) -> Option<(Span, Span)> {
         self.blocks.takes
     }
 
-    /// What the last block took.
+    /// Time of the last block.
     pub fn last(&self) -> Span {
         self.last
     }
 
-    /// How those who are answered come back.
+    /// Measured return times of answered callers.
     pub fn turnaround(&self) -> Option<Turnaround> {
         self.turnaround
     }
 }
 
-/// What blocks have taken, and what a block takes beside its descriptors: a line through sizes and times,
-/// in which older ones count less and less.
+/// Linear regression of block times over block sizes, with exponential decay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gauge {
     weight: i128,
@@ -104,10 +104,10 @@ struct Gauge {
 }
 
 impl Gauge {
-    /// What one block is worth; an older one loses an eighth with each.
+    /// Weight of one block; it decays by an eighth with each later block.
     const ONE: i128 = 1 << 22;
 
-    /// A block of this size has taken so long.
+    /// Adds a block of this size and time.
     fn note(&mut self, size: u32, took: Span) {
         let (size, took) = (i128::from(size), i128::from(took.min(Span::s(1)).0));
         for (sum, new) in [
@@ -119,7 +119,7 @@ impl Gauge {
         ] {
             *sum = *sum - *sum / 8 + new * Gauge::ONE;
         }
-        // Blocks of nearly one size say nothing about it: what is known stays.
+        // Blocks of nearly one size cannot separate the two: the old estimate stays.
         let spread = self.weight * self.squares - self.sizes * self.sizes;
         if spread * 8 > self.weight * self.weight {
             let slope = self.weight * self.products - self.sizes * self.times;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gauge_finds_what_a_block_takes_beside_its_descriptors() {
+    fn gauge_separates_block_and_descriptor_time() {
         let mut gauge = Gauge::default();
         gauge.note(4, Span::us(16));
         assert_eq!(gauge.takes, None, "one size says nothing");

@@ -1,4 +1,4 @@
-//! The I/O Requests Handler: requests become bios, bios descriptors, first come, first served.
+//! I/O Requests Handler: splits requests into bios and descriptors, in FIFO order.
 
 use alloc::rc::Rc;
 use core::future::Future;
@@ -14,12 +14,12 @@ use super::ring::Ring;
 use crate::lifecycle::State;
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
-/// The disk, as callers on one core reach it.
+/// The disk, for callers on one core.
 pub struct Disk<P: HostPort> {
     ring: Rc<Ring<P>>,
     port: P,
     submit: Cost,
-    /// Only where an interrupt tells of blocks.
+    /// Only with interrupts.
     context_switch: Option<Cost>,
     slot_wait: Stage,
 }
@@ -30,7 +30,6 @@ impl<P: HostPort> Clone for Disk<P> {
     }
 }
 
-/// What a caller asks for.
 #[derive(Clone, Copy)]
 struct Asked {
     operation: Operation,
@@ -52,7 +51,8 @@ impl<P: HostPort> Disk<P> {
         }
     }
 
-    /// Reads blocks from `lba` on until `into` is full: page by page, the last padded if it is less.
+    /// Reads blocks from `lba` until `into` is full, page by page. A last part of less than a page uses a
+    /// bounce page.
     ///
     /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
     /// [`Geometry::transfer_bytes_max`]. It comes back with the result. If this future is dropped, it goes
@@ -65,11 +65,10 @@ impl<P: HostPort> Disk<P> {
         self.transfer(Operation::Read, lba, into)
     }
 
-    /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache. Else as
+    /// Writes all of `from` to the blocks from `lba`; with `fua`, through any volatile cache. Otherwise as
     /// [`read`](Self::read).
     ///
-    /// After a reset what nobody had been told of is done again: a write may then be done twice with the
-    /// same data.
+    /// Unanswered requests are repeated after a reset: a write may then be done twice with the same data.
     pub fn write(
         &self,
         lba: Lba,
@@ -79,7 +78,7 @@ impl<P: HostPort> Disk<P> {
         self.transfer(Operation::Write { fua }, lba, from)
     }
 
-    /// Makes durable what was written and completed before.
+    /// Makes all writes durable that completed before.
     pub async fn flush(&self) -> Result<(), IoError> {
         let asked = Asked { operation: Operation::Flush, lba: None, bytes: 0 };
         self.perform(asked, None).await.1
@@ -107,7 +106,7 @@ impl<P: HostPort> Disk<P> {
         (buffer.expect("it was given"), result)
     }
 
-    /// One request, from its parts' places in the ring to its end.
+    /// Runs one request, from filling its descriptors to its end.
     async fn perform(
         &self,
         asked: Asked,
@@ -130,7 +129,7 @@ impl<P: HostPort> Disk<P> {
         (claim.release(), result)
     }
 
-    /// Fills descriptors for all parts, when it is this request's turn and as places become free.
+    /// Fills descriptors for all parts, in this request's turn and as places become free.
     async fn fill(
         &self,
         asked: Asked,
@@ -149,7 +148,7 @@ impl<P: HostPort> Disk<P> {
             let last = part + chunk == parts;
             let row = ring.bios.place(ring.bios.free.get().wrapping_add(chunk - 1)) as u16;
             if last {
-                // A request's journey is that of its last part.
+                // A request is traced by its last part.
                 rt.begin_trace(0, row, begun);
                 rt.record(self.slot_wait);
             }
@@ -169,7 +168,8 @@ impl<P: HostPort> Disk<P> {
         Ok(())
     }
 
-    /// One part: a page of the buffer, or what is less than that on a page of padding.
+    /// Fills one part: a page of the buffer, or less than that on a bounce page. Returns false if the ring's
+    /// place was not empty.
     fn fill_one(&self, asked: Asked, part: u32, claim: &Claim<'_>) -> bool {
         let (ring, from) = (&*self.ring, part * PAGE_BYTES);
         let count = ring.bios.free.get();
@@ -202,7 +202,7 @@ impl<P: HostPort> Disk<P> {
         true
     }
 
-    /// Waits until places are free in a ring that is open; gives how many.
+    /// Waits until the ring is open and has free places; returns their number.
     async fn room(&self) -> Result<u32, Kind> {
         let ring = &*self.ring;
         loop {
@@ -224,18 +224,18 @@ impl<P: HostPort> Disk<P> {
         }
     }
 
-    /// Requests that the driver still holds: none, once the device can write to no buffer any more.
+    /// Number of requests that the driver holds: zero once the device can write to no buffer any more.
     pub fn requests(&self) -> usize {
         self.ring.bios.requests()
     }
 
-    /// Descriptors of the ring.
+    /// Number of descriptors of the ring.
     pub fn entries(&self) -> u32 {
         self.ring.bios.entries()
     }
 }
 
-/// The turn to fill, given back when dropped.
+/// Turn to fill descriptors; released on drop.
 struct Turn<'a, P: HostPort> {
     ring: &'a Ring<P>,
 }

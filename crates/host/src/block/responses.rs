@@ -1,4 +1,4 @@
-//! The I/O Responses Generator: answers bios in their original order, while others come and go.
+//! I/O Responses Generator: answers bios in submission order.
 
 use alloc::rc::Rc;
 
@@ -7,7 +7,7 @@ use wire::block::descriptor::{Operation, PAGE_BYTES};
 
 use super::ring::Ring;
 
-/// Answers what has ended, as long as the ring has tasks.
+/// Answers ended bios, as long as the ring has tasks.
 pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
     let rt = ring.rt().clone();
     loop {
@@ -18,7 +18,7 @@ pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
             rt.record(ring.stages.order);
             ring.port.spend(ring.costs.complete).await;
             rt.detach_trace();
-            // The ring may have been reset meanwhile: then it has not ended.
+            // A reset meanwhile may have made the bio pending again.
             if ring.bios.oldest_ended() != Some((count, end)) {
                 continue;
             }
@@ -40,7 +40,7 @@ pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
     }
 }
 
-/// What was read into a page of padding goes where it was asked for.
+/// Copies a read from its bounce page to the request's buffer.
 fn unpad<P: HostPort>(ring: &Ring<P>, count: u32) {
     let bio = ring.bios.bio(count);
     let command = bio.command.get();

@@ -1,4 +1,4 @@
-//! The ring, its registers and its state: enabling, announcing, taking back, resetting.
+//! The ring, its registers and its state: enable, announce, process returned blocks, reset.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -19,35 +19,34 @@ use super::{Completion, Options, blocks, responses, watchdog};
 use crate::lifecycle::Lifecycle;
 use crate::{Geometry, InitError};
 
-/// What a driver has done so far.
+/// Statistics of a driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Blocks that were announced.
+    /// Blocks announced.
     pub blocks: u64,
-    /// Descriptors that were announced.
+    /// Descriptors announced.
     pub descriptors: u64,
-    /// Descriptors that came back and made sense.
+    /// Valid descriptors returned.
     pub returned: u64,
-    /// Descriptors that were not as their owner had left them.
+    /// Descriptors that their owner did not leave in the expected state.
     pub protocol_errors: u64,
-    /// Times that the ring was reset.
+    /// Resets of the ring.
     pub resets: u64,
-    /// Waits for more descriptors that the sizing policy asked for.
+    /// Waits for more descriptors, by the sizing policy.
     pub waits: u64,
 }
 
-/// Why a descriptor makes no sense. The number goes into the log.
+/// Reason why a descriptor is invalid. The number appears in the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
     /// An empty place of the ring was written to.
     Occupied = 1,
-    /// A pending descriptor is not as it was stored.
+    /// A pending descriptor was changed.
     Touched = 2,
-    /// What came back is no answer to what was asked.
+    /// The returned descriptor does not match its command.
     Answer = 3,
 }
 
-/// How a ring is to be.
 pub(super) struct Spec {
     pub limits: Limits,
     pub geometry: Geometry,
@@ -55,7 +54,7 @@ pub(super) struct Spec {
     pub options: Options,
 }
 
-/// The block that the device has.
+/// The block in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     pub first: u32,
@@ -64,37 +63,38 @@ pub(super) struct Flight {
     announced: Time,
 }
 
+/// Descriptor ring of a device.
 pub(super) struct Ring<P: HostPort> {
     pub port: P,
     pub options: Options,
     pub geometry: Geometry,
     limits: Limits,
     pub memory: Buffer,
-    /// A page for each place: for what is less than a page.
+    /// A bounce page per place, for parts of less than a page.
     pub pages: Buffer,
     pub bios: Bios,
     pub flight: Cell<Option<Flight>>,
     pub announced: Cell<u16>,
-    /// Somebody is about to announce a block.
+    /// True while a block is about to be announced.
     pub announcing: Cell<bool>,
     pub lifecycle: Lifecycle,
-    /// A block is in flight, or nobody has announced what is pending.
+    /// Notified when a block is in flight, or pending descriptors wait for an announcement.
     pub rethink: Signal,
-    /// Bios have ended.
+    /// Notified when bios have ended.
     pub ended: Signal,
-    /// Places have become free.
+    /// Notified when places have become free.
     pub freed: Signal,
-    /// Whoever has it fills descriptors: first come, first served.
+    /// Turn to fill descriptors, in FIFO order.
     pub handler: Pool<()>,
-    /// Resets since something came back.
+    /// Resets since the last returned descriptor.
     pub barren: Cell<u32>,
     pub counters: Cell<Counters>,
     observed: Cell<Observed>,
-    /// When the device could have had the oldest pending descriptor.
+    /// Time from which the device could have had the oldest pending descriptor.
     since: Cell<Time>,
-    /// When the last block came back.
+    /// Time of the last block's return.
     back_at: Cell<Time>,
-    /// Until when the sizing policy waits.
+    /// End of the sizing policy's wait.
     pub ask_at: Cell<Option<Time>>,
     pub stages: Stages,
     pub costs: Costs,
@@ -114,7 +114,7 @@ pub(super) struct Costs {
 }
 
 impl<P: HostPort> Ring<P> {
-    /// A closed ring with its memory, and the tasks that serve it.
+    /// Creates a closed ring with its memory, and starts its tasks.
     pub fn start(port: &P, spec: Spec) -> Result<Rc<Ring<P>>, InitError> {
         let (rt, arena) = (port.rt(), port.arena());
         let memory = arena.buffer(spec.entries as usize * BYTES)?;
@@ -173,18 +173,18 @@ impl<P: HostPort> Ring<P> {
         self.bios.place(count) as usize * BYTES
     }
 
-    /// The ring's memory: where returned descriptors are seen.
+    /// Address and length of the ring's memory, where returned descriptors appear.
     pub fn place(&self) -> (BusAddr, u32) {
         (self.memory.at(), self.memory.bytes() as u32)
     }
 
-    /// The page of padding of a place.
+    /// Bounce page of a place.
     pub fn page(&self, count: u32) -> Buffer {
         self.pages.part(self.bios.place(count) as usize * PAGE_BYTES as usize, PAGE_BYTES as usize)
     }
 
-    /// Stores the next descriptor, which is the device's from its last word on. False if its place was not
-    /// as we had left it.
+    /// Stores the next descriptor; its last word passes ownership to the device. Returns false if its place
+    /// was not empty.
     pub fn store(&self, command: &Command) -> bool {
         let count = self.bios.free.get();
         if self.word(count) != Word::Empty {
@@ -222,14 +222,14 @@ impl<P: HostPort> Ring<P> {
         Word::parse(self.memory.load_u32(self.at(count) + CONTROL_AT))
     }
 
-    /// A descriptor that is not as its owner left it: the watchdog will reset the ring.
+    /// Records an invalid descriptor; the watchdog will reset the ring.
     fn violated(&self, violation: Violation, count: u32) {
         self.count(|counters| counters.protocol_errors += 1);
         self.rt().log("host", "violation", violation as u64, u64::from(self.bios.place(count)));
         self.lifecycle.distrust(self.rt());
     }
 
-    /// What to do now, if the device has no block and somebody has to decide.
+    /// Next action if the device has no block. `None` if there is nothing to decide.
     fn decide(&self, coming: u32) -> Option<Next> {
         let pending = self.bios.pending();
         let is_free = self.flight.get().is_none() && self.lifecycle.is_open();
@@ -254,7 +254,7 @@ impl<P: HostPort> Ring<P> {
         })
     }
 
-    /// Announces the next block, on this port's core, if the sizing policy sends one.
+    /// Announces the next block on the core of `port`, if the sizing policy sends one.
     pub async fn consider(&self, port: &P, coming: u32) {
         if self.announcing.get() {
             return;
@@ -271,7 +271,7 @@ impl<P: HostPort> Ring<P> {
                 return;
             }
             Some(Next::Send(_)) => {
-                // Taken: who looks again meanwhile has nothing to ask for.
+                // Taken, so that a concurrent check does not count the same wait.
                 if self.ask_at.take().is_some_and(|at| at <= self.rt().now()) {
                     self.see(|observed| observed.gave_up(self.bios.pending()));
                 }
@@ -281,7 +281,7 @@ impl<P: HostPort> Ring<P> {
         self.mark_pending(self.stages.block_wait);
         port.spend(self.costs.announce).await;
         drop(announcing);
-        // More may be pending by now.
+        // More descriptors may be pending by now.
         if let Some(Next::Send(size)) = self.decide(0) {
             self.announce(size);
         }
@@ -328,13 +328,13 @@ impl<P: HostPort> Ring<P> {
         self.lifecycle.active.notify(self.rt());
     }
 
-    /// The groups of the block in flight that have not come back: the first count, and how many.
+    /// Groups of the block in flight that have not been returned: first count and length of each.
     fn groups(&self, flight: Flight) -> impl Iterator<Item = (u32, u32)> + use<'_, P> {
         let group = u32::from(self.limits.group());
         (0..flight.size).step_by(group as usize).filter_map(move |at| {
             let first = flight.first.wrapping_add(at);
             let out = self.bios.bio(first).stage.get() == BioStage::Filled;
-            // What was answered to its caller already may be another's by now.
+            // The place of an answered descriptor may be in use again.
             let answered = self.bios.head.get().wrapping_sub(first).wrapping_sub(1) < flight.size;
             (out && !answered).then_some((first, group.min(flight.size - at)))
         })
@@ -345,7 +345,7 @@ impl<P: HostPort> Ring<P> {
         !matches!(self.word(last), Word::Command { count, .. } if count == last as u16)
     }
 
-    /// Whether anything has come back.
+    /// Returns true if a group has been returned.
     pub fn has_news(&self) -> bool {
         let Some(flight) = self.flight.get().filter(|_| !self.lifecycle.distrusted.get()) else {
             return false;
@@ -353,7 +353,7 @@ impl<P: HostPort> Ring<P> {
         self.groups(flight).any(|(first, descriptors)| self.is_back(first, descriptors))
     }
 
-    /// Takes in what has come back: each descriptor is copied once, and judged.
+    /// Processes returned descriptors: copies each one once, and validates it.
     pub fn take_back(&self) {
         let Some(mut flight) = self.flight.get() else { return };
         if self.lifecycle.distrusted.get() {
@@ -397,7 +397,8 @@ impl<P: HostPort> Ring<P> {
         self.flight.set(None);
     }
 
-    /// A command's time goes to its descriptor's way here, and to our noticing it.
+    /// Records the stages of a completion: the descriptor's transfer to the host, and the delay until it was
+    /// noticed.
     fn mark_noticed(&self, count: u32) {
         let rt = self.rt();
         rt.attach_trace(0, self.bios.place(count) as u16);
@@ -408,7 +409,7 @@ impl<P: HostPort> Ring<P> {
         }
     }
 
-    /// The oldest bio has been answered: its place is empty again.
+    /// Empties the place of the oldest bio after its answer.
     pub fn empty_oldest(&self) {
         let head = self.bios.head.get();
         self.memory.store_u32(self.at(head) + CONTROL_AT, Word::Empty.word());
@@ -418,7 +419,7 @@ impl<P: HostPort> Ring<P> {
     }
 }
 
-/// Somebody is about to announce. Given up half-way, it is the New Descriptors Block Processor's affair.
+/// Guard of an announcement. If it is dropped half-way, the New Descriptors Block Processor decides again.
 struct Announcing<'a, P: HostPort>(&'a Ring<P>);
 
 impl<'a, P: HostPort> Announcing<'a, P> {

@@ -1,87 +1,87 @@
-//! How large the next block is to be: a pure function of what the driver knows, which others may replace.
+//! Sizing policies: the size of the next block as a pure function of the load. Users can supply others.
 
 use runtime::Span;
 
-/// What the driver knows when a block could go: the device has none.
+/// Load when a block could be announced: the device has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Descriptors in the ring that are waiting to go: at least one.
+    /// Pending descriptors in the ring, at least one.
     pub pending: u32,
-    /// Parts of the request at hand that follow at once.
+    /// Parts of the current request that follow at once.
     pub coming: u32,
-    /// The most descriptors of a block.
+    /// Most descriptors of a block.
     pub block_max: u32,
-    /// The most that were with the device and pending at one time, lately: what a closed loop consists of.
+    /// Recent maximum of descriptors in flight and pending at one time: the population of a closed loop.
     pub population: u32,
-    /// Since the oldest of them waits and the device could have had it.
+    /// Time for which the oldest of them has waited while the device could have had it.
     pub waited: Span,
-    /// What a block takes by itself and with each of its descriptors, as measured; none: blocks of one
-    /// size alone have come so far.
+    /// Measured time of a block without descriptors, and per descriptor. `None` if all blocks so far had one
+    /// size.
     pub takes: Option<(Span, Span)>,
-    /// What the last block took in all.
+    /// Total time of the last block.
     pub last: Span,
-    /// How those who are answered come back, as measured last.
+    /// Measured return times of answered callers, most recent.
     pub turnaround: Option<Turnaround>,
 }
 
-/// How those whose block has returned come back, one after the other.
+/// Return times of the callers of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turnaround {
-    /// From the block's return until the first of them has.
+    /// Time from the block's return to the first caller's.
     pub first: Span,
-    /// From each to the next.
+    /// Time between two callers.
     pub each: Span,
 }
 
 impl Turnaround {
-    /// Until all of so many have come back.
+    /// Time until `descriptors` callers have returned.
     pub fn of(&self, descriptors: u32) -> Span {
         self.first + self.each * u64::from(descriptors.saturating_sub(1))
     }
 }
 
-/// What to do.
+/// Decision of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Announce a block of so many descriptors: at least one, no more than are pending or than a block may
-    /// have.
+    /// Announce a block of this many descriptors, at least one and at most the pending ones and the largest
+    /// block.
     Send(u32),
-    /// Ask again when another descriptor has come, or after so long.
+    /// Decide again at the next descriptor, or after this time.
     Wait(Option<Span>),
 }
 
-/// A sizing policy: a rule, and the setting that it is asked with.
+/// A sizing policy: a rule and its setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizing {
-    /// The rule. Called whenever a block could go; it must not depend on anything else.
+    /// The rule, called whenever a block could be announced. It must be a pure function.
     pub rule: fn(&Load, Setting) -> Next,
-    /// What it is called with.
+    /// Argument of the rule.
     pub setting: Setting,
 }
 
-/// What a rule may be set to.
+/// Setting of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// Descriptors.
+    /// Size in descriptors.
     pub size: u32,
-    /// The longest that a descriptor waits for others.
+    /// Longest time for which a descriptor waits for others.
     pub linger: Span,
 }
 
 impl Sizing {
-    /// Only full blocks of this size (Bougioukou et al., section IV). What is not full after `linger` goes
-    /// all the same, which the paper's driver does not do: without it the last requests would never end.
+    /// Only full blocks of this size (Bougioukou et al., section IV). A partial block is sent after `linger`,
+    /// unlike in the paper's driver, where the last requests would never end.
     pub const fn fixed(size: u32, linger: Span) -> Sizing {
         Sizing { rule: full, setting: Setting { size, linger } }
     }
 
-    /// The paper's: all that is pending, or the largest block (section III).
+    /// The paper's policy: all pending descriptors, up to the largest block (section III).
     pub const fn adaptive() -> Sizing {
         Sizing { rule: all, setting: Setting { size: 0, linger: Span::ZERO } }
     }
 
-    /// Ours: as the paper's, but it waits for descriptors that are about to come back, where that saves
-    /// more than it takes; never longer than they took the last time and what two blocks take by themselves.
+    /// Our policy: as the paper's, but it waits for descriptors that are about to return if that saves more
+    /// than it costs; at most their last return time plus twice a block's own time.
     pub const fn gathering() -> Sizing {
         Sizing { rule: gather, setting: Setting { size: 0, linger: Span::ZERO } }
     }
@@ -102,28 +102,28 @@ fn all(load: &Load, _: Setting) -> Next {
     Next::Send(load.pending.min(load.block_max))
 }
 
-/// In a closed loop of *P* callers the paper's rule settles into groups that take turns: while one is worked
-/// on, another comes back, and which caller belongs to which is left to chance. Here a size *s* is chosen and
-/// kept to. First come, first served, the last of a block was answered by the *q*th block before it, as the
-/// *r*th there, and must have come back:
+/// In a closed loop of *P* callers the paper's rule settles into groups that alternate: while one is in
+/// flight, another returns, and the assignment of callers to groups is random. This rule chooses a size *s*
+/// and keeps it. In FIFO order, the last caller of a block was answered by the *q*th block before it, as the
+/// *r*th there, and must have returned:
 ///
 /// ```text
 ///   q = ceil((P + 1) / s) - 1,  r = (q + 1) s - P
 ///   from block to block: D(s) = max(o + s c, (o + s c + t(r)) / q)    o: a block by itself, c: a descriptor,
-///                                                                    t: until so many have come back
+///                                                                    t: return time of r callers
 /// ```
 ///
-/// All of these are measured, and the least *D(s) / s* is the best rate that any fixed size has. Of two that
-/// are as good the smaller means shorter waits. What is less than *s* waits for the rest, as long as *D(s)*
-/// has room for and *2 o* longer: then those who have not come are no longer counted. A lone caller is a
-/// block of its own, and waits for nobody.
+/// All of these are measured, and the minimum of *D(s) / s* is the best rate of any fixed size. Of two
+/// equally good sizes the smaller one has shorter waits. Fewer than *s* descriptors wait for the rest, for
+/// the slack of *D(s)* plus *2 o*; after that the missing callers are no longer counted. A lone caller forms
+/// blocks of its own and never waits.
 fn gather(load: &Load, _: Setting) -> Next {
     let all = load.pending.min(load.block_max);
     if load.coming > 0 {
         return if all == load.block_max { Next::Send(all) } else { Next::Wait(None) };
     }
     let Some(turnaround) = load.turnaround else { return Next::Send(all) };
-    // Before blocks of two sizes have come, all of a block's time may be its own.
+    // Until blocks of two sizes have been seen, all of a block's time may be fixed.
     let (own, each) = load.takes.unwrap_or((load.last, Span::ZERO));
     let population = load.population.max(load.pending);
     let period = |size: u32| {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_block_or_none_until_the_linger_is_over() {
+    fn fixed_sizing_waits_for_full_block_or_linger() {
         let sizing = Sizing::fixed(8, Span::us(100));
         assert_eq!(ask(sizing, load(8, 8)), Next::Send(8));
         assert_eq!(ask(sizing, load(20, 20)), Next::Send(8));
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_pending_or_the_largest() {
+    fn adaptive_sizing_sends_all_pending() {
         assert_eq!(ask(Sizing::adaptive(), load(1, 64)), Next::Send(1));
         assert_eq!(ask(Sizing::adaptive(), load(33, 64)), Next::Send(32));
     }
 
     #[test]
-    fn whoever_is_about_to_come_back_is_waited_for() {
+    fn gathering_waits_for_returning_callers() {
         let sizing = Sizing::gathering();
         assert_eq!(ask(sizing, load(1, 1)), Next::Send(1), "nobody else: no wait at depth 1");
         // Blocks of 16: 4 + 48 + 3 us each; of 8: 4 + 24 us for half of them.
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(ask(sizing, slow(8)), Next::Send(8), "two groups, as one would take 57 us");
         assert_eq!(ask(sizing, slow(11)), Next::Send(8), "and both of one size");
         assert_eq!(ask(sizing, slow(7)), Next::Wait(Some(Span::us(8))), "the eighth is near");
-        // 48 cannot be one group.
+        // 48 callers cannot form one group.
         assert_eq!(ask(sizing, load(24, 48)), Next::Send(24));
         assert_eq!(ask(sizing, load(32, 64)), Next::Send(32));
         let parts = Load { coming: 3, ..load(1, 0) };
@@ -204,9 +204,9 @@ mod tests {
         assert_eq!(ask(sizing, Load { coming: 3, ..load(32, 0) }), Next::Send(32));
     }
 
-    /// Two requests that take turns would never show what a block takes by itself: it tries once.
+    /// Two requests that alternate would never show a block's fixed time: the rule tries another size once.
     #[test]
-    fn blocks_of_one_size_make_it_try_another() {
+    fn gathering_tries_second_size_if_block_time_unknown() {
         let blind = Load { takes: None, last: Span::us(7), ..load(1, 2) };
         assert_eq!(ask(Sizing::gathering(), blind), Next::Wait(Some(Span::us(3 + 2 * 7))));
         let newborn = Load { turnaround: None, ..blind };

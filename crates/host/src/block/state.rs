@@ -1,4 +1,4 @@
-//! The ring's life: how it is enabled and disabled, and what a reset makes of what was in it.
+//! Life cycle of the ring: enable, disable, and replay after a reset.
 
 use bus::HostPort;
 use runtime::Span;
@@ -75,8 +75,7 @@ impl<P: HostPort> HasLifecycle<P> for Ring<P> {
         self.flight.set(None);
     }
 
-    /// What was in it, and nobody has been told of, is stored anew in the old order, unless that has helped
-    /// too often.
+    /// Stores unanswered descriptors again in the old order, or fails them after too many resets in a row.
     fn prepare_restart(&self) {
         self.memory.zero();
         self.barren.set(self.barren.get() + 1);

@@ -1,4 +1,4 @@
-//! The watchdog: a block that takes too long, descriptors that make no sense, a device that does not answer.
+//! Watchdog: late blocks, invalid descriptors, unresponsive devices.
 
 use alloc::rc::Rc;
 
@@ -9,8 +9,8 @@ use super::TICKS_PER_TIMEOUT;
 use super::ring::Ring;
 use crate::lifecycle::HasLifecycle;
 
-/// Looks as long as the ring has tasks. It counts looks, not seconds: a host that was itself held up
-/// blames nobody.
+/// Checks as long as the ring has tasks. It counts checks, not seconds: after a pause of the host no block is
+/// blamed.
 pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
     let tick = Span((ring.options.timeout.0 / TICKS_PER_TIMEOUT).max(1));
     let (mut of, mut looks) = (None, 0);
@@ -34,7 +34,7 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
             ring.give_up();
             continue;
         }
-        // What the device has done to it is its progress.
+        // A returned descriptor counts as progress.
         let now = ring.flight.get().map(|flight| (flight.first, flight.returned));
         if now == of && now.is_some() {
             looks += 1;
@@ -42,7 +42,7 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
             (of, looks) = (now, 0);
         }
         if looks >= TICKS_PER_TIMEOUT || ring.lifecycle.distrusted.get() {
-            // It says by itself whether the device is gone.
+            // The reset itself reports whether the device is gone.
             let _ = ring.reset().await;
             (of, looks) = (None, 0);
         }

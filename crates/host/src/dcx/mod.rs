@@ -4,28 +4,28 @@
 //!   Queue::read ── marks the buffer, stores the command ──► the device finds it by itself
 //!        │                                                         │ data: the tags vanish
 //!      slots   one for each command the device may have            ▼
-//!        ▲                                              pump (one task: tags, reports)
+//!        ▲                                              poller (one task: tags, reports)
 //!        └── time-outs, fences, resets ── watchdog (one task)
 //! ```
 //!
-//! Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over
-//! PCI Express" (FAST 2014). [`Queue::read`] tells the story of one command. Flushes, and writes unless
-//! they are wanted here too, take the ordinary path beneath: another driver of the same device.
+//! Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over PCI
+//! Express" (FAST 2014). [`Queue::read`] shows the path of one command. Flushes, and writes unless enabled
+//! here, use another driver of the same device.
 //!
-//! # What a tag proves
+//! # Guarantee of a tag
 //!
-//! The driver stores the tag, then the command, whose last word it stores with release. The device loads
-//! that word with acquire before it writes any data, so no tag is stored over data. It stores the last
-//! word of each packet with release, after the rest of the packet; the driver loads it with acquire, so
-//! whoever finds another word there than the tag sees the packet. `tests/it/dcx_order.rs` lets loom try every
-//! order that the language allows.
+//! The driver stores the tag, then the command, whose last word it stores with release. The device loads that
+//! word with acquire before it writes any data, so no tag is stored over data. It stores the last word of
+//! each packet with release, after the rest of the packet; the driver loads it with acquire, so a word other
+//! than the tag means that the packet is visible. `tests/it/dcx_order.rs` uses loom to check every order that
+//! the language allows.
 //!
-//! # What a time-out does not prove
+//! # Limits of a time-out
 //!
-//! A read that took too long may have collided (its data end with the tag) or may still be on its way.
-//! Its buffer stays with its slot, and the next try takes another, until
-//! * its tags vanish after all, or it is reported;
-//! * a fence is reported that was sent after it;
+//! A read that took too long may have collided (its data ends with the tag) or may still be in flight. Its
+//! buffer stays with its slot, and the retry uses another buffer, until
+//! * its tags vanish after all, or a report arrives;
+//! * a fence that was sent after it is reported;
 //! * the queue has been disabled.
 
 mod pair;
@@ -52,57 +52,56 @@ use crate::lifecycle::HasLifecycle;
 use crate::{BlockDevice, InitError};
 use pair::{Pair, PairSpec};
 
-/// The costs that a port is asked for.
+/// Names of the host costs.
 pub const COSTS: &[&str] = &["mark", "submit", "complete", "context switch"];
 
-/// The stages that this driver marks, beside its costs.
+/// Stages recorded in addition to the costs.
 pub const STAGES: &[&str] = &["slot wait", "tag retry", "arrival", "poll", "interrupt"];
 
-/// The most commands that one queue has in flight.
+/// Largest queue depth.
 pub const DEPTH_MAX: u16 = 1 << SLOT_BITS;
 
-/// The low bits of a command's place name its slot; the others tell one use of it from the next.
+/// Low bits of a command's name that hold its slot; the high bits count uses of the slot.
 const SLOT_BITS: u32 = 10;
 
-/// The watchdog looks this many times within a read's time-out.
+/// Checks of the watchdog per read time-out.
 const TICKS_PER_TIMEOUT: u64 = 8;
 
-/// So many reports that make no sense, and the queue is reset.
+/// Number of invalid reports after which the queue is reset.
 const PROTOCOL_ERRORS_MAX: u32 = 64;
 
-/// What a queue is like.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
-    /// Commands in flight at most: 1 to [`DEPTH_MAX`].
+    /// Commands in flight: 1 to [`DEPTH_MAX`].
     pub depth: u16,
-    /// How the end of a read is noticed.
+    /// Completion mode of reads.
     pub completion: Completion,
-    /// Where tags come from.
+    /// Source of tags.
     pub tags: Tags,
-    /// The most that the device takes for one read. A read has timed out after this times the depth
-    /// (Vučinić et al., section 3.1).
+    /// Longest service time of the device for one read. The read time-out is this times the depth (Vučinić et
+    /// al., section 3.1).
     pub max_latency: Span,
-    /// How often a read that timed out is tried again with another tag before it takes the ordinary
-    /// path.
+    /// Retries of a timed-out read with other tags, before it is sent through the other driver.
     pub retries: u32,
-    /// What a write, a fence, and enabling or disabling the queue may take.
+    /// Time-out of a write, of a fence, and of enabling or disabling the queue.
     pub timeout: Span,
-    /// The device may stop polling when nothing comes; the driver then rings a doorbell.
+    /// True if the device may stop polling when idle; the driver then rings a doorbell.
     pub may_sleep: bool,
-    /// Writes go through this queue too.
+    /// True if writes use this queue too.
     pub writes: bool,
-    /// The number of the queue's journeys.
+    /// Trace identifier space of the queue.
     pub traces: u16,
 }
 
 impl QueueOptions {
-    /// A read that takes longer than this, or up to an eighth more, has timed out.
+    /// Age at which a read times out; up to an eighth more.
     pub fn read_timeout(&self) -> Span {
         Span(self.max_latency.0.saturating_mul(u64::from(self.depth)))
     }
 }
 
-/// The front end of a device.
+/// DC Express side of a device.
 pub struct Driver<P: HostPort> {
     block: u32,
     limits: Limits,
@@ -112,11 +111,11 @@ pub struct Driver<P: HostPort> {
 }
 
 impl<P: HostPort> Driver<P> {
-    /// Finds the register block at this offset of the window of a device, to which `beneath` is the
-    /// ordinary path.
+    /// Probes the register block at offset `block` of the device's window. `beneath` is the other driver of
+    /// the same device.
     ///
     /// # Errors
-    /// There is none, or its device cannot be served.
+    /// No such block, or an unsupported device.
     pub async fn start(
         port: &P,
         block: u32,
@@ -143,7 +142,7 @@ impl<P: HostPort> Driver<P> {
         Ok(Driver { block, limits, grain, next: Cell::new(0), pairs: RefCell::default() })
     }
 
-    /// A queue on this port, with the ordinary path of this disk.
+    /// Creates a queue on `port`, over the other driver's disk.
     ///
     /// # Errors
     /// The device has no queue left, or does not enable it in time.
@@ -175,10 +174,10 @@ impl<P: HostPort> Driver<P> {
         Ok(Rc::new(Queue::new(pair, beneath)))
     }
 
-    /// Resets every queue, with whatever is in flight.
+    /// Resets every queue with its commands in flight.
     ///
     /// # Errors
-    /// The device does not answer in time.
+    /// The device does not respond in time.
     pub async fn reset(&self) -> Result<(), InitError> {
         let pairs = self.pairs.borrow().clone();
         for pair in pairs {
@@ -190,7 +189,7 @@ impl<P: HostPort> Driver<P> {
     /// Disables every queue and ends their tasks.
     ///
     /// # Errors
-    /// The device does not answer in time.
+    /// The device does not respond in time.
     pub async fn stop(&self) -> Result<(), InitError> {
         let pairs = self.pairs.borrow().clone();
         for pair in pairs {

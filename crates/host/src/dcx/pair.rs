@@ -1,4 +1,4 @@
-//! A queue's memory, slots and state, and the task that watches tags and reports.
+//! Memory, slots and state of a queue, and its poller of tags and reports.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -17,32 +17,31 @@ use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, watchdog};
 use crate::lifecycle::{HasLifecycle, Lifecycle, State};
 use crate::{InitError, quarantine, register};
 
-/// What one queue has done so far.
+/// Statistics of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Commands given to the device.
+    /// Commands submitted.
     pub submissions: u64,
-    /// Reads that ended as their tags vanished.
+    /// Reads that ended by vanished tags.
     pub arrivals: u64,
-    /// Reports that were delivered.
+    /// Reports delivered.
     pub reports: u64,
-    /// Reports that made no sense and were ignored.
+    /// Invalid reports, which were ignored.
     pub protocol_errors: u64,
-    /// Reads that timed out and were tried again.
+    /// Reads that timed out and were retried.
     pub timeouts: u64,
-    /// Reads refused because the device had replaced their tag.
+    /// Reads rejected because the device had replaced their tag.
     pub stale_tags: u64,
-    /// Reads that took the ordinary path in the end.
+    /// Reads that were sent through the other driver in the end.
     pub gave_up: u64,
-    /// Fences that were passed.
+    /// Fences passed.
     pub fences: u64,
-    /// Times that the queue was reset.
+    /// Resets of the queue.
     pub resets: u64,
-    /// Times that the doorbell was rung, as the device slept.
+    /// Doorbells rung because the device slept.
     pub doorbells: u64,
 }
 
-/// How a pair is to be.
 pub(super) struct PairSpec {
     pub number: u16,
     pub block: u32,
@@ -63,7 +62,7 @@ pub(super) struct Pair<P: HostPort> {
     pub notice: Buffer,
     pub tagger: Tagger,
     pub lifecycle: Lifecycle,
-    /// The fence that is under way: its number.
+    /// Command number of the fence in flight.
     pub fence: Cell<Option<u32>>,
     pub counters: Cell<Counters>,
     recent_errors: Cell<u32>,
@@ -75,14 +74,14 @@ struct Stages {
     noticing: Stage,
 }
 
-/// The slot that a fence names.
+/// Slot number of a fence.
 const FENCE_SLOT: u16 = u16::MAX;
 
 impl<P: HostPort> Pair<P> {
-    /// A closed pair with its memory, and the tasks that serve it.
+    /// Creates a closed pair with its memory, and starts its tasks.
     pub fn start(port: &P, spec: &PairSpec) -> Result<Rc<Pair<P>>, InitError> {
         let options = spec.options;
-        // One for each slot and one for a fence.
+        // One entry per slot and one for a fence.
         let entries = (u32::from(options.depth) + 1).next_power_of_two();
         if entries.ilog2() > u32::from(spec.entries_log2_max) {
             return Err(InitError::Unsupported {
@@ -123,7 +122,7 @@ impl<P: HostPort> Pair<P> {
         self.port.rt()
     }
 
-    /// Stores a command; the device finds it by itself, or is woken.
+    /// Stores a command. The device finds it by polling, or is woken by the doorbell.
     #[inline]
     pub fn submit(&self, slot: u16, command: Command) {
         let number = self.commands.next();
@@ -131,7 +130,8 @@ impl<P: HostPort> Pair<P> {
         self.rt().log("host", "stores", u64::from(number), u64::from(slot));
         self.count(|counters| counters.submissions += 1);
         if self.options.may_sleep {
-            // Whoever looks second sees the other: see the device's side.
+            // Dekker-style: the side that checks last sees the other's store. The device has the matching
+            // fence.
             self.port.fence();
             if self.notice.load_u32(notice::ASLEEP) != 0 {
                 self.port.write32(self.group.doorbell, number);
@@ -141,7 +141,7 @@ impl<P: HostPort> Pair<P> {
         self.lifecycle.active.notify(self.rt());
     }
 
-    /// Sends a fence, unless one is under way.
+    /// Sends a fence, unless one is in flight.
     pub fn send_fence(&self) {
         if self.fence.get().is_none() && self.lifecycle.is_open() {
             self.fence.set(Some(self.commands.next()));
@@ -149,7 +149,7 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// Whether there is anything to take in.
+    /// Returns true if a tag has vanished or a report has arrived.
     #[inline]
     fn has_news(&self) -> bool {
         self.reports.has_next() || self.slots.any_settled(self.port.arena().memory())
@@ -164,7 +164,7 @@ impl<P: HostPort> Pair<P> {
         });
     }
 
-    /// Takes in what has come.
+    /// Processes vanished tags and reports.
     fn drain(&self) {
         self.settle();
         let mut taken = 0;
@@ -181,7 +181,7 @@ impl<P: HostPort> Pair<P> {
         if report.slot() == FENCE_SLOT && self.fence.get() == Some(report.command()) {
             self.fence.set(None);
             self.count(|counters| counters.fences += 1);
-            // What has landed before the fence's report has landed well.
+            // Data that landed before the fence's report is complete.
             self.settle();
             self.slots.pass(self.rt(), report.command());
             return;
@@ -203,7 +203,7 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// The command's time goes to its data's way here, and to our noticing it.
+    /// Records the stages of a completion: data transfer to the host, and the delay until it was noticed.
     fn mark_noticed(&self, slot: u16) {
         let rt = self.rt();
         rt.attach_trace(self.options.traces, slot);
@@ -309,7 +309,7 @@ impl<P: HostPort> HasLifecycle<P> for Pair<P> {
     }
 }
 
-/// Takes in what vanishing tags and reports say, as long as the pair has tasks.
+/// Processes vanished tags and reports, as long as the pair has tasks.
 async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
     let mut interrupts = 0;
     while !pair.lifecycle.has_ended() {
@@ -338,7 +338,7 @@ async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
     }
 }
 
-/// Waits until there is something to take in.
+/// Waits for a vanished tag or a report.
 async fn on_news<P: HostPort>(pair: &Pair<P>) {
     let memory = pair.port.arena().memory();
     let bytes = u32::try_from(memory.bytes()).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! A queue: reads that end when their tags vanish, and all else that a disk does.
+//! Queue: reads that end when their tags vanish, and the other block operations.
 
 use alloc::rc::Rc;
 use core::future::Future;
@@ -17,10 +17,10 @@ use super::{Completion, TICKS_PER_TIMEOUT};
 use crate::lifecycle::{HasLifecycle, State};
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
-/// So often a device may replace its tag under one read before that takes the ordinary path.
+/// Number of replaced tags under one read after which it is sent through the other driver.
 const STALE_TAGS_MAX: u32 = 16;
 
-/// A queue of a device that speaks DC Express, over the ordinary path to the same device.
+/// Queue of a DC Express device, over another driver of the same device.
 pub struct Queue<P: HostPort, W> {
     pair: Rc<Pair<P>>,
     beneath: W,
@@ -34,7 +34,7 @@ struct Costs {
     mark: Cost,
     submit: Cost,
     complete: Cost,
-    /// Only where an interrupt tells of arrivals.
+    /// Only with interrupts.
     context_switch: Option<Cost>,
 }
 
@@ -44,7 +44,7 @@ struct Stages {
     arrival: Stage,
 }
 
-/// Looks of the watchdog after which a command is late.
+/// Watchdog checks after which a command is late.
 struct Patience {
     read: u32,
     write: u32,
@@ -80,15 +80,15 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// Reads blocks from `lba` on until `into` is full.
+    /// Reads blocks from `lba` until `into` is full.
     ///
     /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
-    /// [`Geometry::transfer_bytes_max`]. A buffer of its length comes back with the result: another one
-    /// if the read was tried again while the device might still write to the first. If this future is
-    /// dropped, the buffer goes back to its arena when the device can no longer write to it.
+    /// [`Geometry::transfer_bytes_max`]. A buffer of its length comes back with the result: another one if
+    /// the read was retried while the device might still write to the first. If this future is dropped, the
+    /// buffer goes back to its arena when the device can no longer write to it.
     ///
     /// Takes at most `retries + 1` time-outs (each up to an eighth longer than
-    /// [`read_timeout`](super::QueueOptions::read_timeout)) and one read on the ordinary path.
+    /// [`read_timeout`](super::QueueOptions::read_timeout)) and one read through the other driver.
     pub fn read(
         &self,
         lba: Lba,
@@ -97,8 +97,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         self.read_validated(lba, self.validate(lba, &into), into)
     }
 
-    /// Reads the first bytes of a block, as many as `into` has: a multiple of four, and no more than a
-    /// block. Else as [`read`](Self::read); where that takes the ordinary path in the end, this fails.
+    /// Reads the first `into.bytes()` bytes of a block: a multiple of four, at most one block. Otherwise as
+    /// [`read`](Self::read), but fails instead of using the other driver.
     pub fn read_head(
         &self,
         lba: Lba,
@@ -136,7 +136,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         while late <= pair.options.retries && stale <= STALE_TAGS_MAX {
             let slot = self.slot(&mut begun).await;
             let (at, marks) = (buffer.at(), pair.tagger.choose(&buffer, &pair.notice));
-            // The tags, then the command; from here on the device may write.
+            // First the tags, then the command; from here on the device may write.
             port.spend_times(self.costs.mark, marks.mark(&buffer)).await;
             slot.keep(buffer);
             let access = Access { lba, bytes: bytes as u32, at };
@@ -155,19 +155,19 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
                     );
                 }
                 Ok(End::Late) => {
-                    // Its data end with the tag, or are still on their way.
+                    // Its data ends with the tag, or is still in flight.
                     pair.count(|counters| counters.timeouts += 1);
                     pair.tagger.draw();
                     late += 1;
                     buffer = self.another(slot).await;
                 }
                 Ok(End::Lost) => {
-                    // With the queue, or its tags stood there still when a fence was passed.
+                    // Lost in a reset, or its tags were still present when a fence was passed.
                     pair.tagger.draw();
                     late += 1;
                     buffer = slot.release().expect("kept");
                     if pair.lifecycle.state() == State::Gone {
-                        // The device may write to it for ever: it is not for the ordinary path.
+                        // The device may still write to the buffer: it must not be used by the other driver.
                         return (buffer, Err(IoError::of(Kind::Gone, Some(lba))));
                     }
                 }
@@ -183,10 +183,10 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         self.beneath.read(lba, buffer).await
     }
 
-    /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache.
+    /// Writes all of `from` to the blocks from `lba`; with `fua`, through any volatile cache.
     ///
-    /// A write that is lost with its queue is submitted again, up to `retries` times: it may then be
-    /// done twice with the same data.
+    /// A write that is lost in a reset is submitted again, up to `retries` times: it may then be done twice
+    /// with the same data.
     pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
         if !self.pair.options.writes {
             return self.beneath.write(lba, from, fua).await;
@@ -201,8 +201,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
             slot.keep(buffer);
             let mut otherwise = Kind::Reset;
             let end = match self.run(&slot, Command::Write { access, fua }, None).await {
-                // Whether it is written shows when the fence behind it is passed: not tried again
-                // before, or it could be written after a later one.
+                // Its result is unknown until the fence behind it is passed. It is not retried before,
+                // because the retry could land after a later write.
                 Ok(End::Late) => {
                     otherwise = Kind::TimedOut;
                     Ok(slot.end_of_quarantine().await)
@@ -217,8 +217,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
                 Ok(End::Late | End::Lost) => self.why_lost(otherwise),
                 Err(kind) => kind,
             };
-            // A fence was passed or the queue was reset, and the device is done with it: to write the
-            // same again does no harm.
+            // A fence was passed or the queue was reset, and the device is done with it: repeating the same
+            // write is safe.
             let again = matches!(kind, Kind::Reset | Kind::TimedOut);
             if !again || lost == self.pair.options.retries {
                 return (buffer, Err(IoError::of(kind, Some(lba))));
@@ -227,7 +227,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// One command, from its entry to its end.
+    /// Runs one command to its end.
     async fn run(
         &self,
         slot: &Claim<'_>,
@@ -249,8 +249,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         Ok(end)
     }
 
-    /// Another buffer, for a read whose own the device may still write to; its own, once it cannot, if
-    /// there is no other.
+    /// Allocates another buffer for a read whose buffer the device may still write to. If there is no memory,
+    /// waits for the old buffer.
     async fn another(&self, slot: Claim<'_>) -> Buffer {
         let bytes = slot.buffer_bytes();
         match self.pair.port().arena().buffer(bytes) {
@@ -262,7 +262,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// Waits for a command slot. The journey begins with the first; a later one takes its time along.
+    /// Waits for a command slot. The request trace begins with the first slot; a retry's slot continues it.
     async fn slot(&self, begun: &mut Option<Time>) -> Claim<'_> {
         let (rt, pair) = (self.pair.rt(), &self.pair);
         let waits_since = (pair.slots.available() == 0).then(|| rt.now());
@@ -302,7 +302,6 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// Whether the device could do it.
     fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<(), IoError> {
         self.geometry.validate(lba, buffer)?;
         match self.misplaced(buffer) {
@@ -311,7 +310,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// What was expected of a buffer that the device could not use.
+    /// Requirement that a buffer violates; `None` if the device can use it.
     fn misplaced(&self, buffer: &Buffer) -> Option<&'static str> {
         let (at, memory) = (buffer.at(), self.pair.port().arena().memory());
         if !at.0.is_multiple_of(4) {
@@ -323,17 +322,17 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// Commands in flight at most.
+    /// Queue depth: most commands in flight.
     pub fn depth(&self) -> u16 {
         self.pair.slots.depth()
     }
 
-    /// Command slots that nobody has: all of them, once the device can write to no buffer any more.
+    /// Number of free command slots: all of them, once the device can write to no buffer any more.
     pub fn slots_free(&self) -> usize {
         self.pair.slots.available()
     }
 
-    /// What it has done so far.
+    /// Statistics.
     pub fn counters(&self) -> Counters {
         self.pair.counters.get()
     }
@@ -349,6 +348,7 @@ impl<P: HostPort, W: BlockDevice> BlockDevice for Queue<P, W> {
     }
 
     crate::carried_out!(self => self, read, write);
-    // On the ordinary path: polled queues have no such commands, and what they wrote is in the same medium.
+    // Through the other driver: DC Express queues have no such commands, and their writes go to the same
+    // medium.
     crate::carried_out!(self => self.beneath, flush, deallocated, deallocate);
 }

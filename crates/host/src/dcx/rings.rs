@@ -1,4 +1,4 @@
-//! The queue's memory: commands, reports, the notice.
+//! Memory of a queue: commands, reports, notice.
 
 use core::cell::Cell;
 
@@ -8,35 +8,35 @@ use wire::dcx::notice;
 use wire::dcx::report::{self, Report};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The command ring: the driver writes, the device reads whenever it likes.
+/// Command ring: the driver writes, the device polls it.
 pub(super) struct Commands {
     memory: Buffer,
     entries: u32,
-    /// The number of the last command.
+    /// Number of the last command.
     last: Cell<u32>,
 }
 
 impl Commands {
-    /// An empty ring.
+    /// Allocates an empty ring.
     pub fn new(arena: &Arena, entries: u32) -> Result<Commands, OutOfMemory> {
         let memory = arena.buffer(entries as usize * command::BYTES)?;
         memory.zero();
         Ok(Commands { memory, entries, last: Cell::new(0) })
     }
 
-    /// Empties it. The device must not be using it.
+    /// Empties the ring. The device must not be using it.
     pub fn clear(&self) {
         self.memory.zero();
         self.last.set(0);
     }
 
-    /// The number of the next command.
+    /// Number of the next command.
     #[inline]
     pub fn next(&self) -> u32 {
         self.last.get().wrapping_add(1)
     }
 
-    /// Stores the next command: all of it, and then its number with release.
+    /// Stores the next command, its number last, with release.
     #[inline]
     pub fn push(&self, entry: &Entry) {
         let number = entry.number();
@@ -46,7 +46,7 @@ impl Commands {
         let (at, bytes) = (place * command::BYTES, entry.as_bytes());
         self.memory.copy_in(at, &bytes[..command::BYTES - 4]);
         self.memory.store_u32(at + command::BYTES - 4, number);
-        // The next entry's line comes near while this command is on its way.
+        // Prefetches the next entry's cache line while this command is in flight.
         let next = (place as u32 + 1) & (self.entries - 1);
         let next = wire::BusAddr(self.memory.at().0 + u64::from(next) * command::BYTES as u64);
         self.memory.memory().prefetch(next, command::BYTES);
@@ -57,8 +57,8 @@ impl Commands {
     }
 }
 
-/// The report ring: the device writes, the driver reads. It has as many entries as the command ring, and
-/// each command has one report at most, so it never overflows.
+/// Report ring: the device writes, the driver reads. It has as many entries as the command ring, and each
+/// command has at most one report, so it never overflows.
 pub(super) struct Reports {
     memory: Buffer,
     entries: u32,
@@ -66,14 +66,14 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// An empty ring.
+    /// Allocates an empty ring.
     pub fn new(arena: &Arena, entries: u32) -> Result<Reports, OutOfMemory> {
         let memory = arena.buffer(entries as usize * report::BYTES)?;
         memory.zero();
         Ok(Reports { memory, entries, last: Cell::new(0) })
     }
 
-    /// Empties it. The device must not be using it.
+    /// Empties the ring. The device must not be using it.
     pub fn clear(&self) {
         self.memory.zero();
         self.last.set(0);
@@ -83,13 +83,13 @@ impl Reports {
         (self.last.get() & (self.entries - 1)) as usize * report::BYTES
     }
 
-    /// Whether the next report has come.
+    /// Returns true if the next report has arrived.
     #[inline]
     pub fn has_next(&self) -> bool {
         self.memory.load_u32(self.next_at() + Report::NUMBER_AT) == self.last.get().wrapping_add(1)
     }
 
-    /// Copies the next report out, if it has come: once.
+    /// Copies the next report out once, if it has arrived.
     pub fn take(&self) -> Option<Report> {
         if !self.has_next() {
             return None;
@@ -100,7 +100,7 @@ impl Reports {
         Some(report)
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -124,9 +124,9 @@ mod tests {
     use wire::dcx::command::{Command, Request};
     use wire::dcx::report::Code;
 
-    /// Numbers and places come round together, behind 2^32 as behind the ring's end.
+    /// Numbers wrap at 2^32 and indices at the ring's end.
     #[test]
-    fn numbers_come_round() {
+    fn command_and_report_numbers_wrap() {
         let arena = Arena::new(Memory::private(1 << 16, BusAddr(0x1000)));
         let commands = Commands::new(&arena, 8).expect("memory");
         let reports = Reports::new(&arena, 8).expect("memory");

@@ -1,4 +1,4 @@
-//! The command slots of one queue: who waits, what the device may still write to, what has ended.
+//! Command slots of a queue: owners, buffers that the device may still write, ended commands.
 //!
 //! ```text
 //!             claim          launch          tags, report         let go
@@ -9,7 +9,7 @@
 //!      └── tags, report, fence, abandon ── Quarantined
 //! ```
 //!
-//! From launch until the device can no longer write, a slot owns its buffer.
+//! From launch until the device can no longer write, the slot owns the buffer.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,32 +27,33 @@ use super::tags::Marks;
 use super::{DEPTH_MAX, SLOT_BITS};
 use crate::quarantine;
 
-/// Uses of a slot that are told apart. One less than the bits can tell: all ones is a fence's name.
+/// Distinct uses of a slot: one less than the bits allow, because all ones is the name of a fence.
 const GENERATIONS: u8 = (1 << (16 - SLOT_BITS)) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// In the pool, without an owner.
     Free,
-    /// Somebody has it, and the device knows nothing of it.
+    /// Owned; the device has not seen a command.
     Claimed,
-    /// The device has the command, and its owner waits.
+    /// In flight, with an owner that waits.
     Flying,
-    /// The device has the command, and nobody waits.
+    /// In flight, without an owner.
     Quarantined,
-    /// It has ended, and its owner will see.
+    /// Ended; the owner has not noticed yet.
     Done,
-    /// The queue was disabled under it; its owner will see.
+    /// The queue was disabled with the command in flight; the owner has not noticed yet.
     Lost,
 }
 
-/// A read whose tags are watched: where the first stands that has not vanished.
+/// A read in flight, with the address of the first tag that has not vanished.
 struct Flight {
     at: BusAddr,
     tag: Tag,
     index: u16,
 }
 
-/// The tags behind that one.
+/// The tags after that one.
 #[derive(Clone, Copy)]
 struct Rest {
     buffer: BusAddr,
@@ -61,52 +62,54 @@ struct Rest {
 
 struct Slot {
     stage: Cell<Stage>,
-    /// Counts its uses, for whoever follows journeys.
+    /// Use count, for request traces.
     generation: Cell<u8>,
-    /// The number of its command.
+    /// Number of its command in the ring.
     command: Cell<u32>,
-    /// The tags behind the one that is watched; none: a report ends the command.
+    /// Tags after the one that is polled; `None` if a report ends the command.
     rest: Cell<Option<Rest>>,
-    /// How often the watchdog has seen this command in flight, and after how often it is too late.
+    /// Number of watchdog checks that found this command in flight, and the number after which it is late.
     looks: Cell<u32>,
     patience: Cell<u32>,
-    /// It took too long: its owner is told.
+    /// True if the command is late.
     late: Cell<bool>,
     end: Cell<Result<(), Code>>,
     owner: Cell<Option<Parked>>,
     buffer: Cell<Option<Buffer>>,
 }
 
-/// How a command ended, for its owner.
+/// End of a command, for its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// As it should, or with a report.
+    /// Completed, or ended by a report.
     Done(Result<(), Code>),
-    /// It takes too long. The slot, and the buffer in it, stay with the device.
+    /// Late. The slot and its buffer stay with the device.
     Late,
+    /// The queue was disabled with the command in flight.
     Lost,
 }
 
-/// Why a report makes no sense. The number goes into the log.
+/// Reason why a report is invalid. The number appears in the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// There is no such slot.
+    /// The slot index is out of range.
     NoSuchSlot = 1,
-    /// The slot has no command in flight, or another.
+    /// No command in flight in this slot, or another one.
     NotInFlight = 2,
-    /// It says that a read is done, which only tags can say.
+    /// A report that a read is done, which only tags can signal.
     NotAReport = 3,
 }
 
-/// The slots of one queue.
+/// Command slots of one queue.
 pub(super) struct Slots {
     table: Box<[Slot]>,
     free: Pool<u16>,
+    /// Reads in flight, oldest first.
     flying: RefCell<Vec<Flight>>,
 }
 
 impl Slots {
-    /// As many free slots as commands may be in flight.
+    /// Creates `depth` free slots.
     pub fn new(depth: u16) -> Slots {
         assert!((1..=DEPTH_MAX).contains(&depth));
         let slot = |_| Slot {
@@ -128,22 +131,22 @@ impl Slots {
         }
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub fn depth(&self) -> u16 {
         self.table.len() as u16
     }
 
-    /// How many nobody has.
+    /// Number of free slots.
     pub fn available(&self) -> usize {
         self.free.available()
     }
 
-    /// Whether the device has any command.
+    /// Returns true if a command is in flight.
     pub fn any_in_flight(&self) -> bool {
         self.free.available() < self.table.len() && self.table.iter().any(Slot::is_in_flight)
     }
 
-    /// Waits for a turn, and takes a slot.
+    /// Waits in FIFO order for a slot.
     pub async fn claim<'a>(&'a self, rt: &'a Rt) -> Claim<'a> {
         let index = self.free.take(rt).await;
         let slot = self.slot(index);
@@ -153,7 +156,7 @@ impl Slots {
         Claim { slots: self, rt, index }
     }
 
-    /// Whether some command's tags have all vanished. What has vanished is not looked at again.
+    /// Returns true if all tags of some read have vanished. Vanished tags are not loaded again.
     #[inline]
     pub fn any_settled(&self, memory: &Memory) -> bool {
         self.flying.borrow_mut().iter_mut().any(|flight| self.settles(flight, memory))
@@ -174,11 +177,11 @@ impl Slots {
         }
     }
 
-    /// Ends the commands whose tags have all vanished; `tell` hears of each slot.
+    /// Ends the reads whose tags have all vanished; calls `tell` for each slot.
     pub fn settle(&self, rt: &Rt, memory: &Memory, mut tell: impl FnMut(u16)) {
         let mut at = 0;
         loop {
-            // Who is told may act at once, and add to the list.
+            // A woken owner may act at once, and add to the list.
             let mut flying = self.flying.borrow_mut();
             let Some(flight) = flying.get_mut(at) else { return };
             if self.settles(flight, memory) {
@@ -192,12 +195,12 @@ impl Slots {
         }
     }
 
-    /// A slot's number, and which use of it this is: as commands and reports carry it.
+    /// Slot index and use count, as in commands and reports.
     fn named(&self, index: u16) -> u16 {
         u16::from(self.slot(index).generation.get()) << SLOT_BITS | index
     }
 
-    /// Judges a report and delivers it.
+    /// Validates a report and delivers it.
     pub fn deliver(&self, rt: &Rt, name: u16, command: u32, code: Code) -> Result<(), Violation> {
         let index = name & (DEPTH_MAX - 1);
         let slot = self.table.get(usize::from(index)).ok_or(Violation::NoSuchSlot)?;
@@ -230,15 +233,14 @@ impl Slots {
         }
     }
 
-    /// A fence of this number has been passed: nothing of the commands before it reaches host memory
-    /// any more. Those that nobody waits for are free again; one that somebody still waits for and that
-    /// never ended is lost.
+    /// Ends the commands before a fence that was passed: none of their writes can reach host memory any more.
+    /// Slots without an owner are freed; commands with an owner that have not ended are lost.
     pub fn pass(&self, rt: &Rt, fence: u32) {
         let before = |command: u32| fence.wrapping_sub(command).wrapping_sub(1) < u32::MAX / 2;
         self.lose(rt, |slot| before(slot.command.get()));
     }
 
-    /// The queue is disabled: all its commands are lost.
+    /// Marks all commands as lost: the queue is disabled.
     pub fn abandon(&self, rt: &Rt) {
         self.lose(rt, |_| true);
     }
@@ -259,8 +261,8 @@ impl Slots {
         }
     }
 
-    /// The device may write to the buffers of its commands for ever: they never go back to their
-    /// arena, not even when their owners drop them.
+    /// Quarantines the buffers of all commands in flight: the device may write to them at any time. They
+    /// never go back to their arena, not even when their owners drop them.
     pub fn quarantine_buffers(&self) {
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
             if let Some(buffer) = slot.buffer.take() {
@@ -270,8 +272,8 @@ impl Slots {
         }
     }
 
-    /// The watchdog looks: tells owners whose commands take too long, and gives how many commands do,
-    /// waited for or not.
+    /// Counts a watchdog check. Wakes the owners of commands that became late; returns the number of late
+    /// commands, with or without an owner.
     pub fn tick(&self, rt: &Rt) -> u32 {
         let mut late = 0;
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
@@ -286,7 +288,7 @@ impl Slots {
         late
     }
 
-    /// Back to the pool, without its buffer.
+    /// Returns a slot to the pool and drops its buffer.
     fn recycle(&self, rt: &Rt, index: u16) {
         let slot = self.slot(index);
         slot.stage.set(Stage::Free);
@@ -311,8 +313,8 @@ impl Slot {
     }
 }
 
-/// A slot that somebody has. Dropped while the device has the command, it leaves the slot, and the
-/// buffer in it, to the command's end; else the slot is free at once.
+/// An owned slot. If it is dropped while the command is in flight, the end of the command frees the slot and
+/// its buffer; otherwise the slot is freed at once.
 pub(super) struct Claim<'a> {
     slots: &'a Slots,
     rt: &'a Rt,
@@ -320,18 +322,18 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Its number in the table, and which use of it this is.
+    /// Slot index with use count.
     pub fn name(&self) -> u16 {
         self.slots.named(self.index)
     }
 
-    /// From here on the buffer is the slot's.
+    /// Moves the buffer into the slot.
     pub fn keep(&self, buffer: Buffer) {
         assert!(self.slot().stage.get() == Stage::Claimed, "a buffer comes before its command");
         self.slot().buffer.set(Some(buffer));
     }
 
-    /// The length of its buffer, bytes.
+    /// Length of its buffer in bytes.
     pub fn buffer_bytes(&self) -> usize {
         let buffer = self.slot().buffer.take();
         let bytes = buffer.as_ref().map_or(0, Buffer::bytes);
@@ -339,14 +341,14 @@ impl Claim<'_> {
         bytes
     }
 
-    /// The buffer comes back: the device has ended its command, or never got one.
+    /// Takes the buffer back, if any. The device has ended the command, or never received one.
     pub fn release(&self) -> Option<Buffer> {
         assert!(!self.slot().is_in_flight(), "the device may still write");
         self.slot().buffer.take()
     }
 
-    /// The device is about to get this command, which is too late after so many looks of the watchdog.
-    /// A read ends when its marks have vanished.
+    /// Marks the slot as in flight. The command is late after `patience` watchdog checks. A read ends when
+    /// its marks have vanished.
     pub fn launch(&self, command: u32, marks: Option<(BusAddr, Marks)>, patience: u32) {
         let slot = self.slot();
         assert!(!slot.is_in_flight(), "a slot has one command at a time");
@@ -362,7 +364,7 @@ impl Claim<'_> {
         self.slots.flying.borrow_mut().push(Flight { at, tag, index: self.index });
     }
 
-    /// Waits until the command has ended, or takes too long.
+    /// Waits until the command has ended or is late.
     pub async fn end(&self) -> End {
         let slot = self.slot();
         poll_fn(|cx| match slot.stage.get() {
@@ -377,7 +379,7 @@ impl Claim<'_> {
         .await
     }
 
-    /// Waits until the device can no longer write to the buffer of a command that is late.
+    /// Waits until the device can no longer write to the buffer of a late command.
     pub async fn end_of_quarantine(&self) -> End {
         let slot = self.slot();
         poll_fn(|cx| match slot.stage.get() {

@@ -1,4 +1,4 @@
-//! Which tag a buffer is marked with.
+//! Choice of the tag that marks a buffer.
 
 use core::cell::{Cell, RefCell};
 
@@ -7,31 +7,31 @@ use runtime::Rng;
 use wire::dcx::notice;
 use wire::dcx::tag::{Places, Tag, is_aligned};
 
-/// Where tags come from.
+/// Source of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tags {
-    /// Chosen at random, this many bits long: 1 to 32. Data that end with the tag make the read time
-    /// out; the next has another tag.
+    /// Random tags of 1 to 32 bits. A read times out if its data ends with the tag; the retry uses another
+    /// tag.
     Random {
         /// Bits of a tag.
         bits: u32,
-        /// The seed of the choice.
+        /// RNG seed.
         seed: u64,
     },
-    /// Chosen by the device, which promises that no packet of an aligned buffer ends with it. Where it
-    /// promises nothing (an unaligned buffer that crosses a page, contents without an empty interval)
-    /// the tag is random, of 32 bits.
+    /// Tags chosen by the device, which guarantees that no packet of an aligned buffer ends with them.
+    /// Without that guarantee (an unaligned buffer that crosses a page, contents without an empty interval)
+    /// the tag is random, with 32 bits.
     Device {
-        /// The seed of the choice where the device makes none.
+        /// RNG seed for random tags.
         seed: u64,
     },
 }
 
-/// A buffer's marks: what it is marked with, and where the first tag stands that was not seen to vanish.
+/// Marks of a buffer: the tag, and the places that were not yet seen to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marks {
     pub tag: Tag,
-    /// The version of the device's tag; zero: the tag is ours.
+    /// Version of the device's tag; zero for a random tag.
     pub version: u32,
     pub places: Places,
 }
@@ -63,12 +63,12 @@ impl Tagger {
         tagger
     }
 
-    /// The size of the packets that have a tag each; none: one tag for all.
+    /// Size of a packet, each of which has a tag; `None`: one tag per buffer.
     pub fn packet_bytes(&self) -> Option<u32> {
         self.packet_bytes
     }
 
-    /// Another random tag.
+    /// Draws another random tag.
     pub fn draw(&self) {
         let bits = match self.tags {
             Tags::Random { bits, .. } => bits,
@@ -85,7 +85,7 @@ impl Tagger {
         if matches!(self.tags, Tags::Device { .. })
             && is_aligned(at, bytes, self.packet_bytes, self.grain)
         {
-            // The version first: a tag that comes between the two is refused with the older version.
+            // Version first: if the tag changes between the two loads, the device rejects the older version.
             let version = notice.load_u32(notice::TAG_VERSION);
             let tag = Tag::new(notice.load_u32(notice::TAG), 32);
             if version != 0 {
@@ -97,7 +97,7 @@ impl Tagger {
 }
 
 impl Marks {
-    /// Stores the tag in all its places; says how many.
+    /// Stores the tag in all its places; returns their number.
     pub fn mark(&self, buffer: &Buffer) -> u32 {
         let mut count = 0;
         for place in self.places {

@@ -1,8 +1,8 @@
-//! The watchdog: reads that take too long, fences, and a device that does not answer.
+//! Watchdog: late reads, fences, unresponsive devices.
 //!
 //! ```text
-//!   a read is older than its time-out ──► its owner tries again with another tag and buffer
-//!                  └────────────────────► a fence is sent, if none is under way
+//!   a read is older than its time-out ──► retried with another tag and buffer
+//!                  └────────────────────► a fence is sent, if none is in flight
 //!   the fence is older than the time-out ──► the queue is disabled and enabled
 //!   it cannot be disabled ──► gone
 //! ```
@@ -16,8 +16,8 @@ use super::TICKS_PER_TIMEOUT;
 use super::pair::Pair;
 use crate::lifecycle::HasLifecycle;
 
-/// Looks as long as the pair has tasks. It counts looks, not seconds: a host that was itself held up
-/// blames nobody.
+/// Checks as long as the pair has tasks. It counts checks, not seconds: after a pause of the host no command
+/// is blamed.
 pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
     let tick = tick(&pair);
     let (mut fence, mut looks) = (None, 0);
@@ -45,19 +45,18 @@ pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
             (fence, looks) = (pair.fence.get(), 0);
         }
         if looks > looks_within(&pair, pair.options.timeout) || pair.lifecycle.distrusted.get() {
-            // It says by itself whether the device is gone.
+            // The reset itself reports whether the device is gone.
             let _ = pair.reset().await;
             (fence, looks) = (None, 0);
         }
     }
 }
 
-/// The time from one look to the next.
 fn tick<P: HostPort>(pair: &Pair<P>) -> Span {
     Span((pair.options.read_timeout().0 / TICKS_PER_TIMEOUT).max(1))
 }
 
-/// How many looks there are in so long a time, at least.
+/// Number of checks within `span`, rounded up.
 pub(super) fn looks_within<P: HostPort>(pair: &Pair<P>, span: Span) -> u32 {
     u32::try_from(span.0.div_ceil(tick(pair).0)).unwrap_or(u32::MAX)
 }

@@ -1,24 +1,24 @@
-//! Which blocks of a drive are taken: areas, first fit.
+//! Allocation of a drive's blocks: areas, first fit.
 
 use alloc::vec::Vec;
 
 use wire::Lba;
 
-/// The areas of a drive. What is free lies between those that are taken.
+/// Allocator of areas. Free blocks are the gaps between allocated areas.
 pub(super) struct Areas {
     from: u64,
     end: u64,
-    /// First block and number of blocks, by rising place.
+    /// First block and number of blocks of each allocated area, in ascending order.
     taken: Vec<(u64, u64)>,
 }
 
 impl Areas {
-    /// Blocks from `from` to below `end` are there to be taken.
+    /// Manages the blocks from `from` to below `end`.
     pub fn new(from: u64, end: u64) -> Areas {
         Areas { from, end: end.max(from), taken: Vec::new() }
     }
 
-    /// So many blocks in a row, or the longest row that there is.
+    /// Allocates `blocks` contiguous blocks. The error is the length of the longest free area.
     pub fn take(&mut self, blocks: u64) -> Result<Lba, u64> {
         let (mut at, mut longest) = (self.from, 0);
         for index in 0..=self.taken.len() {
@@ -33,7 +33,7 @@ impl Areas {
         Err(longest)
     }
 
-    /// The area that begins here is free again.
+    /// Frees the area that begins at `first`.
     pub fn give(&mut self, first: Lba) {
         self.taken.retain(|(at, _)| *at != first.0);
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn areas_never_meet_and_come_back() {
+    fn areas_first_fit_disjoint_and_reusable() {
         let mut areas = Areas::new(8, 108);
         assert_eq!(areas.take(40), Ok(Lba(8)));
         assert_eq!(areas.take(40), Ok(Lba(48)));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_of_nothing() {
+    fn area_from_empty_drive_fails() {
         assert_eq!(Areas::new(10, 5).take(1), Err(0));
     }
 }

@@ -1,4 +1,4 @@
-//! Control: requests that are under way, whose turn it is, and how many commands of each are left.
+//! Control: requests in flight, round robin between handles, and the commands left of each request.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,11 +11,11 @@ use super::table::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// A task of the same executor, which waits.
+    /// A waiting task of this executor.
     Task,
-    /// Nowhere: the task has gone.
+    /// None: the task was dropped.
     Nobody,
-    /// The ring of this number.
+    /// Ring with this number, counted from 1.
     Ring(u32),
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Request {
     pub job: Job,
     pub from: From,
     pub begun: Time,
-    /// The number of its journey, for whoever follows it.
+    /// Identifier of its request trace.
     pub trace: u16,
-    /// What the drive may still reach.
+    /// Memory that the drive may still access.
     pub keep: Option<Buffer>,
     followed: bool,
     issued: u32,
@@ -35,31 +35,31 @@ pub(super) struct Request {
     status: Status,
 }
 
-/// A place for a request. A task's stays taken until it has fetched its response.
+/// A slot for a request. A task's slot stays in use until the task has fetched the response.
 enum Slot {
     Free,
     UnderWay(Request),
     Answered(Answer),
 }
 
-/// What a task's request came to.
+/// Result of a task's request.
 pub(super) struct Answer {
     pub response: Response,
     pub keep: Option<Buffer>,
-    /// Its journey goes on under the request's number.
+    /// True if its request trace continues under the request's identifier.
     pub followed: bool,
 }
 
 /// One command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// The place of its request.
+    /// Slot of its request.
     pub slot: u16,
-    /// The number of its request's handle.
+    /// `fp_id` of its request's handle.
     pub fp_id: u16,
-    /// Its number in the request.
+    /// Index in the request.
     pub number: u32,
-    /// No more commands of this request follow.
+    /// True for the request's last command.
     pub last: bool,
     pub job: Job,
     pub trace: u16,
@@ -72,19 +72,19 @@ pub(super) struct Ended {
     pub response: Response,
 }
 
-/// Pure: whoever calls it does the waiting and the waking.
+/// Bookkeeping only: the caller does the waiting and the waking.
 pub(super) struct Control {
     slots: Vec<Slot>,
     uses: Vec<u16>,
     owners: Vec<Option<Parked>>,
-    /// By handle: places of requests with commands that no engine has taken.
+    /// By handle: slots of requests with commands not yet taken by an engine.
     lines: Vec<VecDeque<u16>>,
-    /// Handles with such requests, whose turn is next in front.
+    /// Handles with such requests, in round-robin order.
     turns: VecDeque<u16>,
 }
 
 impl Control {
-    /// Room for so many requests.
+    /// Creates `requests` free slots.
     pub fn new(requests: u16) -> Control {
         Control {
             slots: (0..requests).map(|_| Slot::Free).collect(),
@@ -95,12 +95,12 @@ impl Control {
         }
     }
 
-    /// The number of the journey that the next request in this place has.
+    /// Identifier of the request trace of the slot's next request.
     pub fn trace(&self, slot: u16) -> u16 {
         self.uses[usize::from(slot)] << runtime::SLOT_BITS | slot
     }
 
-    /// Puts a request into a free place and in line.
+    /// Stores a request in a free slot and queues it.
     pub fn enter(&mut self, slot: u16, request: Request) {
         let line = usize::from(request.fp_id);
         if self.lines.len() <= line {
@@ -115,7 +115,7 @@ impl Control {
         self.slots[usize::from(slot)] = Slot::UnderWay(request);
     }
 
-    /// The next command: one of each handle in turn, of its oldest request.
+    /// Next command: one per handle in turn, from the handle's oldest request.
     pub fn next(&mut self) -> Option<Turn> {
         let fp_id = self.turns.pop_front()?;
         let line = &mut self.lines[usize::from(fp_id)];
@@ -140,13 +140,13 @@ impl Control {
         }
     }
 
-    /// Whether the journey of a request goes on under its own number.
+    /// Sets whether the trace of a request continues under its own identifier.
     pub fn follow(&mut self, slot: u16, followed: bool) {
         self.under_way(slot).followed = followed;
     }
 
-    /// A command has ended, with this status. Gives its request if that has ended with it; a ring's place
-    /// is free then, a task's when it has fetched the response.
+    /// Records the end of a command. Returns its request if that has ended; a ring's slot is free then, a
+    /// task's slot when the response has been fetched.
     pub fn complete(&mut self, slot: u16, status: Status, now: Time) -> Option<Ended> {
         let request = self.under_way(slot);
         request.completed += 1;
@@ -171,7 +171,7 @@ impl Control {
         Some(Ended { fp_id, from, response })
     }
 
-    /// No more of this request's commands are given out.
+    /// Removes a request from its handle's queue: no more of its commands are issued.
     fn withdraw(&mut self, slot: u16, fp_id: u16) {
         let line = &mut self.lines[usize::from(fp_id)];
         line.retain(|other| *other != slot);
@@ -180,7 +180,7 @@ impl Control {
         }
     }
 
-    /// The response to a task's request, once; the place is free then.
+    /// Takes the response to a task's request and frees the slot.
     pub fn fetch(&mut self, slot: u16) -> Option<Answer> {
         if !matches!(self.slots[usize::from(slot)], Slot::Answered(_)) {
             return None;
@@ -191,7 +191,7 @@ impl Control {
         }
     }
 
-    /// The task that waits for this request has gone. True if the place is free.
+    /// Detaches the task that waits for this request. Returns true if the slot is free.
     pub fn orphan(&mut self, slot: u16) -> bool {
         self.owners[usize::from(slot)] = None;
         match &mut self.slots[usize::from(slot)] {
@@ -206,12 +206,12 @@ impl Control {
         }
     }
 
-    /// Who is told when the request in this place has ended.
+    /// Task to wake at the end of the slot's request.
     pub fn owner(&mut self, slot: u16) -> &mut Option<Parked> {
         &mut self.owners[usize::from(slot)]
     }
 
-    /// All memory that requests hold: the drive may write to it for ever.
+    /// Quarantines all memory held by requests: the drive may write to it at any time.
     pub fn quarantine(&self) {
         for slot in &self.slots {
             if let Slot::UnderWay(Request { keep: Some(buffer), .. }) = slot {
@@ -222,7 +222,7 @@ impl Control {
 }
 
 impl Request {
-    /// A request that has just been taken.
+    /// A new request, with no command issued.
     pub fn new(fp_id: u16, tag: u16, job: Job, from: From, begun: Time, trace: u16) -> Request {
         Request {
             fp_id,
@@ -263,10 +263,10 @@ mod tests {
         control.enter(slot, Request::new(fp_id, slot, job(commands), from, Time(0), 0));
     }
 
-    /// A handle that asks for much, and others that ask for little: nobody waits for more than one command
-    /// of each other.
+    /// One handle with long requests and others with short ones: a handle waits for at most one command of
+    /// each other handle.
     #[test]
-    fn handles_take_turns_command_by_command() {
+    fn handles_scheduled_round_robin_per_command() {
         let mut control = Control::new(16);
         enter(&mut control, 0, 0, 256);
         enter(&mut control, 1, 0, 256);
@@ -274,15 +274,15 @@ mod tests {
         enter(&mut control, 2, 7, 2);
         enter(&mut control, 3, 3, 1);
         let turns: Vec<_> = (0..6).map(|_| control.next().unwrap().slot).collect();
-        // The long one was in line first; each of the others comes once a round.
+        // The long request was queued first; each other handle gets one command per round.
         assert_eq!(turns, [0, 2, 3, 0, 2, 0]);
         let rest = (0..1000).map_while(|_| control.next()).count();
         assert_eq!(rest, 512 - 4, "what was asked for and not yet given out");
     }
 
-    /// So many handles that always have something to ask for get the same share to one command.
+    /// Handles that always have requests get equal shares, to within one command.
     #[test]
-    fn shares_are_equal_whatever_the_sizes() {
+    fn handle_shares_equal_for_any_request_size() {
         let mut control = Control::new(64);
         let sizes = [1, 2, 16, 256, 7];
         let mut shares = [0_u32; 5];
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_ends_with_its_last_command_in_any_order() {
+    fn request_ends_with_last_command_in_any_order() {
         let mut control = Control::new(4);
         let slot = 2;
         enter(&mut control, slot, 0, 3);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_no_more_are_given_out_and_the_first_one_counts() {
+    fn first_failure_stops_request_and_sets_status() {
         let mut control = Control::new(4);
         let (slot, other) = (0, 1);
         enter(&mut control, slot, 0, 100);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_fetches_its_response_once() {
+    fn response_fetched_once() {
         let mut control = Control::new(1);
         control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
         control.next().unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_task_that_has_gone_is_free_with_its_last_command() {
+    fn slot_of_dropped_task_freed_by_last_command() {
         let mut control = Control::new(1);
         control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
         control.next().unwrap();

@@ -1,4 +1,4 @@
-//! The whole of a drive as a block device, by way of an engine.
+//! A whole drive as a block device, through an engine.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -12,11 +12,11 @@ use super::function::Shared;
 use super::table::{Area, Handle, OpenError};
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
-/// The smallest block of a request, bytes.
+/// Smallest block of a request in bytes.
 const BLOCK_MIN: u64 = 512;
 
-/// A drive that an engine has to itself, for one caller on a core of its own: one handle is the whole
-/// drive, and all of host memory its buffer.
+/// A drive with an engine of its own, for one caller on its own core: one handle covers the whole drive and
+/// all host memory.
 pub struct Disk<P: HostPort>(Rc<Whole<P>>);
 
 impl<P: HostPort> Clone for Disk<P> {
@@ -29,7 +29,7 @@ struct Whole<P: HostPort> {
     engine: Engine<P>,
     port: P,
     handle: Handle,
-    /// Where the handle's memory begins.
+    /// Base address of the handle's memory.
     base: BusAddr,
     block_size: u32,
     tag: Cell<u16>,
@@ -38,11 +38,11 @@ struct Whole<P: HostPort> {
 }
 
 impl<P: HostPort> Disk<P> {
-    /// For a caller on this port. Requests are cut into commands of `block_size` bytes, or of less where
-    /// they are no multiple of it.
+    /// Creates the disk of a caller on `port`. Requests are split into commands of `block_size` bytes, or
+    /// smaller if their length is no multiple of it.
     ///
     /// # Errors
-    /// There is no handle left.
+    /// No handle left.
     pub fn new(engine: &Engine<P>, port: &P, block_size: u32) -> Result<Disk<P>, OpenError> {
         let memory = port.arena().memory();
         let (base, bytes) = (memory.base(), memory.bytes() as u64);
@@ -59,10 +59,10 @@ impl<P: HostPort> Disk<P> {
         })))
     }
 
-    /// From now on its blocks pass this function.
+    /// Passes its blocks through `function` from now on.
     ///
     /// # Errors
-    /// Requests are under way, or there is no memory for blocks on their way.
+    /// Requests are in flight, or there is no memory for staging.
     pub fn pass_through(&self, function: Shared) -> Result<(), OpenError> {
         self.0.engine.pass_through(self.0.handle, function)
     }
@@ -102,7 +102,7 @@ impl<P: HostPort> Disk<P> {
         tag
     }
 
-    /// One request, on the caller's core but for what the engine does.
+    /// Runs one request; pays the caller's part on the caller's core.
     async fn ask(
         &self,
         request: &Request,
@@ -118,7 +118,6 @@ impl<P: HostPort> Disk<P> {
     }
 }
 
-/// What a caller makes of a status.
 fn result_of(status: Status, lba: Option<Lba>, gone: bool) -> Result<(), IoError> {
     let kind = match status {
         Status::Good => return Ok(()),
@@ -148,7 +147,7 @@ impl<P: HostPort> BlockDevice for Disk<P> {
         self.transfer(Direction::Read, lba, into).await
     }
 
-    /// A request says nothing of a volatile cache: where there is one, a flush follows.
+    /// A request has no FUA bit: with a volatile cache a flush follows.
     async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
         let (buffer, mut result) = self.transfer(Direction::Write, lba, from).await;
         if fua && result.is_ok() && self.geometry().volatile_cache {

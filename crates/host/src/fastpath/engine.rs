@@ -21,44 +21,44 @@ use super::table::{Area, Handle, Job, Memory, OpenError, Owner, Table};
 use crate::nvme::{Controller, Queue, QueueOptions};
 use crate::{Buffer, Geometry, InitError, IoError, Kind};
 
-/// Who calls from this executor, without a ring.
+/// Owner of handles for tasks of this executor, which have no ring.
 pub(super) const TASKS: Owner = 0;
 
-/// The smallest block, and the unit of the cost of a function, bytes.
+/// Smallest block in bytes; also the unit of a function's cost.
 const BLOCK_MIN: u32 = 512;
 
-/// The memory page of PRPs, bytes.
+/// Memory page of PRPs in bytes.
 const PAGE_BYTES: u32 = 4096;
 
-/// How an engine is.
+/// Options of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Submit and Complete, each with a queue pair: at least 1.
+    /// Number of Submit and Complete pairs, each with a queue pair; at least 1.
     pub engines: u16,
-    /// Each of these queue pairs.
+    /// Options of each queue pair.
     pub queue: QueueOptions,
-    /// Requests under way at most, 1 to 1024.
+    /// Most requests in flight, 1 to 1024.
     pub requests: u16,
-    /// Areas are handed out from this block on: those below are others'.
+    /// First block available for areas; lower blocks belong to other users.
     pub from: Lba,
-    /// The number of the journeys of requests from tasks.
+    /// Trace identifier space of requests from tasks.
     pub traces: u16,
 }
 
-/// What Complete has seen of requests: from when they were taken to the end of their last command.
+/// Latency statistics of Complete: from taking a request to the end of its last command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Requests that were carried out.
+    /// Requests carried out.
     pub requests: u64,
-    /// Of those, how many failed.
+    /// Failed requests among them.
     pub failed: u64,
-    /// Requests that were refused.
+    /// Rejected requests.
     pub refused: u64,
-    /// The shortest, ns; zero if there was none.
+    /// Minimum in ns; zero if there was no request.
     pub least_ns: u64,
-    /// The longest, ns.
+    /// Maximum in ns.
     pub most_ns: u64,
-    /// All of them, ns.
+    /// Sum in ns.
     pub sum_ns: u64,
 }
 
@@ -73,7 +73,7 @@ impl Latency {
     }
 }
 
-/// An engine on a started controller. A handle; its tasks go on until [`stop`](Engine::stop).
+/// Handle on an engine on a started controller. Its tasks run until [`stop`](Engine::stop).
 pub struct Engine<P: HostPort>(pub(super) Rc<Core<P>>);
 
 impl<P: HostPort> Clone for Engine<P> {
@@ -89,10 +89,10 @@ pub(super) struct Core<P: HostPort> {
     table: RefCell<Table>,
     control: RefCell<Control>,
     places: Pool<u16>,
-    /// Places of Submit that wait for a command.
+    /// Submit tasks that wait for a command.
     idle: RefCell<VecDeque<Parked>>,
     queues: Vec<Rc<Queue<P>>>,
-    /// One for each place of Submit, once a handle's blocks pass a function.
+    /// One per Submit task, once a handle passes its blocks through a function.
     staging: RefCell<Vec<Staging>>,
     pub rings: RefCell<Vec<Option<Taker>>>,
     latency: Cell<Latency>,
@@ -115,11 +115,11 @@ pub(super) struct Stages {
 }
 
 impl<P: HostPort> Engine<P> {
-    /// Starts an engine with queue pairs of this controller's that are its own. Control works through the
-    /// first of these ports, and each Submit and Complete through the next.
+    /// Starts an engine with queue pairs of its own on this controller. Control uses the first of `ports`,
+    /// each Submit and Complete the next ones.
     ///
     /// # Errors
-    /// The controller has no queues left, or does not move 8 KiB with one command.
+    /// The controller has no queues left, or does not support transfers of 8 KiB.
     ///
     /// # Panics
     /// If there is no port.
@@ -129,7 +129,7 @@ impl<P: HostPort> Engine<P> {
         options: Options,
     ) -> Result<Engine<P>, InitError> {
         controller.identity().must_be_plain()?;
-        // Its commands have PRPs.
+        // Its commands use PRPs.
         let geometry = Geometry { buffer_align: 4, ..controller.identity().geometry };
         if geometry.transfer_bytes_max < 2 * PAGE_BYTES {
             return Err(InitError::Unsupported {
@@ -169,7 +169,7 @@ impl<P: HostPort> Engine<P> {
             },
             queues,
         });
-        // Their places wait in turn, so that the engines share what there is.
+        // Interleaved, so that the engines share the commands evenly.
         for _ in 0..options.queue.depth {
             for queue in 0..core.queues.len() {
                 rt.spawn(submit(core.clone(), queue));
@@ -178,40 +178,40 @@ impl<P: HostPort> Engine<P> {
         Ok(Engine(core))
     }
 
-    /// A handle for an area of so many blocks and this buffer, which the engine keeps until it is
+    /// Opens a handle for `blocks` blocks and this buffer, which the engine owns until the handle is
     /// [closed](Engine::close). For tasks of this executor.
     ///
     /// # Errors
-    /// There is no such area, or no handle.
+    /// No such area or no handle left.
     pub fn open(&self, blocks: u64, buffer: Buffer) -> Result<(Handle, Area), OpenError> {
         let (at, bytes) = (buffer.at(), buffer.bytes() as u64);
         self.0.open(TASKS, blocks, Memory { at, bytes, keep: Some(buffer) })
     }
 
-    /// A handle for blocks that are the caller's already, and memory that the caller keeps.
+    /// Opens a handle for blocks allocated by the caller, and memory owned by the caller.
     ///
     /// # Errors
-    /// There is no handle left.
+    /// No handle left.
     pub fn open_over(&self, area: Area) -> Result<Handle, OpenError> {
         self.0.table.borrow_mut().open_over(TASKS, area)
     }
 
-    /// From now on the blocks of this handle, which lies in the host's memory, pass this function.
+    /// Passes the blocks of this handle, whose memory is the host's, through `function` from now on.
     ///
     /// # Errors
-    /// There is no such handle, it has requests under way, or there is no memory for blocks on their way.
+    /// No such handle, requests are in flight, or there is no memory for staging.
     pub fn pass_through(&self, handle: Handle, function: Shared) -> Result<(), OpenError> {
         let memory = self.0.port.arena().memory().clone();
         self.0.pass_through(TASKS, handle, Through { function, memory })
     }
 
-    /// Refuses the handle from now on. Its area and its memory are free when no command of it is with the
-    /// drive any more. False if there was no such handle.
+    /// Closes a handle: rejects its requests from now on. Its area and its memory are freed when the drive
+    /// has no command of it any more. Returns false if there is no such handle.
     pub fn close(&self, handle: Handle) -> bool {
         self.0.close(TASKS, handle)
     }
 
-    /// Carries out a request of a task of this executor's. The response is the engine's, also if it refuses.
+    /// Runs a request of a task of this executor. The engine always responds, also to a rejected request.
     pub async fn perform(&self, request: &Request) -> Response {
         let core = &*self.0;
         let place = Place { core, slot: core.place().await };
@@ -221,7 +221,7 @@ impl<P: HostPort> Engine<P> {
         }
     }
 
-    /// The same from a caller's core, with what its software does there, and its journey.
+    /// Same from a caller's core, with the costs of its software and its request trace.
     pub(super) async fn perform_from(
         &self,
         caller: &P,
@@ -256,27 +256,27 @@ impl<P: HostPort> Engine<P> {
         (answer.response.status(), answer.keep)
     }
 
-    /// The drive's shape.
+    /// Geometry of the drive.
     pub fn geometry(&self) -> Geometry {
         self.0.geometry
     }
 
-    /// What Complete has seen so far.
+    /// Latency statistics so far.
     pub fn latency(&self) -> Latency {
         self.0.latency.get()
     }
 
-    /// The queue pairs: theirs are the counters of commands, doorbells and nonsense.
+    /// Queue pairs, which count commands, doorbells and protocol errors.
     pub fn queues(&self) -> &[Rc<Queue<P>>] {
         &self.0.queues
     }
 
-    /// The port that it works through.
+    /// Port of Control.
     pub fn port(&self) -> &P {
         &self.0.port
     }
 
-    /// Ends its tasks, those of its rings too. Commands that are under way end as the controller does.
+    /// Ends its tasks and those of its rings. Commands in flight end with the controller.
     pub fn stop(&self) {
         self.0.stopped.set(true);
         let idle = core::mem::take(&mut *self.0.idle.borrow_mut());
@@ -324,7 +324,7 @@ impl<P: HostPort> Core<P> {
         self.table.borrow().is_closing(handle)
     }
 
-    /// Whether requests of this owner's handles have not been answered.
+    /// Returns true if this owner's handles have unanswered requests.
     pub fn under_way(&self, owner: Owner) -> bool {
         self.table.borrow().under_way(owner)
     }
@@ -333,12 +333,12 @@ impl<P: HostPort> Core<P> {
         self.table.borrow().handles_of(owner)
     }
 
-    /// Waits for a place in Control.
+    /// Waits for a free slot in Control.
     pub async fn place(&self) -> u16 {
         self.places.take(self.rt()).await
     }
 
-    /// Judges a request and puts it in line; or refuses it, and the place is the caller's still.
+    /// Validates a request and queues it. If it is rejected, the caller keeps the slot.
     pub(super) fn begin(
         &self,
         owner: Owner,
@@ -370,17 +370,17 @@ impl<P: HostPort> Core<P> {
         Ok(())
     }
 
-    /// The place was not used.
+    /// Returns an unused slot.
     pub fn give_back(&self, slot: u16) {
         self.places.give(self.rt(), slot);
     }
 
-    /// The number of the journey of the next request in this place.
+    /// Identifier of the trace of the slot's next request.
     pub fn trace(&self, slot: u16) -> u16 {
         self.control.borrow().trace(slot)
     }
 
-    /// Waits for a command to submit; none when the engine has stopped.
+    /// Waits for a command to submit. `None` when the engine has stopped.
     async fn turn(&self) -> Option<Turn> {
         poll_fn(|cx| {
             if self.stopped.get() {
@@ -396,7 +396,7 @@ impl<P: HostPort> Core<P> {
         .await
     }
 
-    /// Where a command's block lies on the drive and in memory; none if it moves none.
+    /// Location of a command's block on the drive and in memory. `None` if it transfers none.
     fn block(&self, turn: &Turn) -> Option<Block> {
         let Job::Move { direction, lba, at, block_size, .. } = turn.job else { return None };
         let lbas = block_size / self.geometry.block_bytes;
@@ -405,12 +405,12 @@ impl<P: HostPort> Core<P> {
         Some(Block { direction, lba, lbas, at, bytes: block_size })
     }
 
-    /// The 64 bytes of a command (the paper's Synthesis).
+    /// Builds the 64 bytes of a command (the paper's Synthesis).
     fn form(&self, block: Option<&Block>, cid: CommandId) -> Sqe {
         let Some(&Block { direction, lba, lbas, at, bytes }) = block else {
             return io::flush(cid, self.nsid);
         };
-        // The memory begins at a page and blocks lie at multiples of their size.
+        // The memory is page aligned and blocks are aligned to their size.
         let second = if bytes > PAGE_BYTES { at.0 + u64::from(PAGE_BYTES) } else { 0 };
         let data = DataPointer::Prp { prp1: at, prp2: BusAddr(second) };
         match direction {
@@ -419,7 +419,7 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// One command, and how it ended.
+    /// Runs one command; returns its status.
     async fn carry_out(&self, queue: &Queue<P>, turn: &Turn) -> Status {
         let (block, through) = (self.block(turn), self.table.borrow().through(turn.fp_id));
         match (&block, through) {
@@ -437,7 +437,7 @@ impl<P: HostPort> Core<P> {
         status_of(result)
     }
 
-    /// One command whose block passes a function: the drive's DMA ends in memory of the engine's.
+    /// Runs one command whose block passes a function: the drive's DMA uses the engine's staging buffer.
     async fn carry_through(&self, queue: &Queue<P>, block: &Block, through: &Through) -> Status {
         let mut staging = self.staging.borrow_mut().pop().expect("one for each place of Submit");
         let place = block.lba.0 * u64::from(self.geometry.block_bytes);
@@ -467,17 +467,17 @@ impl<P: HostPort> Core<P> {
             },
         };
         if self.port.is_gone() {
-            // The drive may write to it for ever.
+            // The drive may still write to it.
             crate::quarantine(&staging.buffer);
         }
         self.staging.borrow_mut().push(staging);
         status
     }
 
-    /// A command has ended; if it was its request's last, the response goes to whoever asked.
+    /// Records the end of a command; sends the response if it was its request's last.
     async fn end(&self, turn: &Turn, status: Status, followed: bool) {
         if turn.last {
-            // The request's journey goes on, whether or not other commands are still under way.
+            // The request's trace continues, even if other commands are still in flight.
             let followed = followed && self.rt().move_trace_to(self.options.traces, turn.trace);
             self.control.borrow_mut().follow(turn.slot, followed);
         }
@@ -505,15 +505,15 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// The drive is gone and could not be stopped: it may write to what it knows of for ever.
+    /// Quarantines all memory: the drive is gone, could not be stopped, and may still write.
     fn quarantine(&self) {
         self.control.borrow().quarantine();
         self.table.borrow().quarantine();
     }
 }
 
-/// A task's place in Control. Dropped while the request is under way, it leaves the place, and the buffer
-/// in it, to the last command.
+/// A task's slot in Control. If it is dropped while the request is in flight, the last command frees the slot
+/// and its buffer.
 struct Place<'a, P: HostPort> {
     core: &'a Core<P>,
     slot: u16,
@@ -541,11 +541,11 @@ impl<P: HostPort> Drop for Place<'_, P> {
     }
 }
 
-/// One place of a Submit and its Complete: one command after the other.
+/// One Submit and Complete task: one command at a time.
 async fn submit<P: HostPort>(core: Rc<Core<P>>, queue: usize) {
     let (rt, queue) = (core.rt().clone(), core.queues[queue].clone());
     while let Some(turn) = core.turn().await {
-        // A request's journey is that of its last command.
+        // A request is traced by its last command.
         if turn.last {
             rt.attach_trace(core.options.traces, turn.trace);
             rt.record(core.stages.turn_wait);
@@ -568,7 +568,7 @@ struct Block {
     bytes: u32,
 }
 
-/// What a response says of a command.
+/// Status in the response of a command.
 fn status_of(result: Result<(), IoError>) -> Status {
     match result {
         Ok(()) => Status::Good,

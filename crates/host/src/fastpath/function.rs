@@ -1,14 +1,14 @@
-//! Functions in the way of data: what the blocks of a handle pass between its memory and the drive.
+//! Functions on the data path: transformations of a handle's blocks between memory and drive.
 //!
 //! ```text
 //!   write   the handle's memory ── copy ──► outward ──► staging ── the drive's DMA ──► drive
 //!   read    drive ── the drive's DMA ──► staging ──► inward ── copy ──► the handle's memory
 //! ```
 //!
-//! The paper's outlook (Stratikopoulos et al., section VI: functions that users define, such as encryption,
-//! in the path of data). The drive reads and writes memory of the engine's own, so a caller sees nothing of
-//! what is on the drive but what the function gives it, and the drive nothing but what the function lets
-//! out: also if the caller is another process, and hostile.
+//! The paper's outlook (Stratikopoulos et al., section VI: user-defined functions, such as encryption, on the
+//! data path). The drive accesses only the engine's staging memory. So a caller sees only the function's
+//! output, and the drive gets only the function's output, even if the caller is another process and
+//! malicious.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -19,30 +19,30 @@ use core::cell::RefCell;
 use bus::{Arena, Buffer, Memory, OutOfMemory};
 use wire::BusAddr;
 
-/// The longest block, bytes.
+/// Longest block in bytes.
 const BLOCK_MAX: usize = 8192;
 
-/// A function refuses a block: its request fails with
+/// Rejection of a block by a function: the request fails with
 /// [`Refusal::Function`](wire::fastpath::Refusal::Function).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// What is done to blocks on their way. `place` says where a block lies on the drive, in bytes; blocks are
-/// of 512 B to 8 KiB, and begin at multiples of their size. Commands of one request come in any order.
+/// A transformation of blocks. `place` is the block's byte offset on the drive; blocks have 512 B to 8 KiB
+/// and are aligned to their size. Commands of one request arrive in any order.
 pub trait Function {
-    /// A block on its way to the drive.
+    /// Transforms a block on its way to the drive.
     ///
     /// # Errors
-    /// It is not to be written.
+    /// [`Refused`]: the block is not written.
     fn outward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused>;
 
-    /// A block on its way from the drive.
+    /// Transforms a block on its way from the drive.
     ///
     /// # Errors
-    /// It is not to be had.
+    /// [`Refused`]: the block is not returned.
     fn inward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused>;
 
-    /// A block that went outward is written, or it is not known what the drive has there.
+    /// Reports the end of an outward block's write. If `good` is false, the drive's contents are unknown.
     fn written(&mut self, place: u64, bytes: usize, good: bool) {
         let _ = (place, bytes, good);
     }
@@ -62,27 +62,26 @@ impl<F: Function + ?Sized> Function for Box<F> {
     }
 }
 
-/// A function that handles share.
+/// A function that several handles may share.
 pub type Shared = Rc<RefCell<dyn Function>>;
 
-/// What the blocks of a handle pass.
 #[derive(Clone)]
 pub(super) struct Through {
     pub function: Shared,
-    /// Where the handle's memory lies.
+    /// Memory that holds the handle's buffer.
     pub memory: Memory,
 }
 
-/// Memory of the engine's own for one block on its way.
+/// Staging memory of the engine for one block.
 pub(super) struct Staging {
-    /// What the drive reaches.
+    /// Buffer for the drive's DMA.
     pub buffer: Buffer,
-    /// What the function works on: nobody else writes to it meanwhile.
+    /// Private copy for the function: no peer can write to it.
     scratch: Box<[u8]>,
 }
 
 impl Staging {
-    /// So many of them.
+    /// Allocates `count` of them.
     pub fn new(arena: &Arena, count: usize) -> Result<Vec<Staging>, OutOfMemory> {
         let one = |_| {
             let buffer = arena.buffer(BLOCK_MAX)?;
@@ -91,7 +90,7 @@ impl Staging {
         (0..count).map(one).collect()
     }
 
-    /// From the handle's memory at `at` outward.
+    /// Copies a block from the handle's memory at `at` and passes it outward.
     pub fn fill(
         &mut self,
         through: &Through,
@@ -106,7 +105,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Inward, and to the handle's memory at `at`; if the function refuses, nothing gets there.
+    /// Passes a block inward and copies it to the handle's memory at `at`; copies nothing if the function
+    /// rejects it.
     pub fn empty(
         &mut self,
         through: &Through,

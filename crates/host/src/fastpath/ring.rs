@@ -1,27 +1,26 @@
-//! The ring between a caller and an engine, in memory of the caller's: a page of words and entries, and
-//! behind it whatever the caller's handles use.
+//! Ring between a caller and an engine, in the caller's memory: a page of words and entries, followed by the
+//! memory of the caller's handles.
 //!
 //! ```text
-//!   byte    0  requests that the caller has sent         caller: release   engine: acquire
-//!          64  requests that the engine has taken        for who looks on
-//!         128  responses that the engine has given       engine: release   caller: acquire
+//!   byte    0  requests sent by the caller               caller: release   engine: acquire
+//!          64  requests taken by the engine              for observers
+//!         128  responses sent by the engine              engine: release   caller: acquire
 //!         256  64 requests of 32 bytes
 //!        2304  64 responses of 16 bytes
 //! ```
 //!
-//! Counts run on through 32 bits; entry *n* lies at place *n mod 64*. A caller has at most 64 requests
-//! without a response, so neither end ever waits for the other to make room. Who sends more than that
-//! writes over its own.
+//! Counts are 32 bits and wrap; entry *n* is at index *n mod 64*. A caller has at most 64 requests without a
+//! response, so neither side ever waits for space. A caller that sends more overwrites its own entries.
 
 use bus::{Memory, OutOfRange};
 use wire::BusAddr;
 use wire::fastpath::{Request, Response};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Requests without a response, at most.
+/// Most requests without a response.
 pub const ENTRIES: u32 = 64;
 
-/// What a ring takes of its memory, bytes.
+/// Bytes of a ring in its memory.
 pub const BYTES: usize = 4096;
 
 const SENT: u64 = 0;
@@ -32,7 +31,7 @@ const RESPONSES: u64 = REQUESTS + ENTRIES as u64 * size_of::<Request>() as u64;
 
 const _: () = assert!(RESPONSES as usize + ENTRIES as usize * size_of::<Response>() <= BYTES);
 
-/// A page of somebody's memory.
+/// A page of a caller's memory.
 #[derive(Clone)]
 struct Page {
     memory: Memory,
@@ -68,7 +67,7 @@ impl Page {
     }
 }
 
-/// The caller's end.
+/// Caller's side of a ring.
 pub struct Caller {
     page: Page,
     sent: u32,
@@ -76,21 +75,21 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// An empty ring in the page that begins here, which is all zeros.
+    /// Creates an empty ring in the zeroed page at `at`.
     ///
     /// # Errors
-    /// The memory does not hold it.
+    /// The memory does not hold the page.
     pub fn new(memory: &Memory, at: BusAddr) -> Result<Caller, OutOfRange> {
         let page = Page::new(memory, at)?;
         Ok(Caller { page, sent: 0, received: 0 })
     }
 
-    /// Requests that have no response yet.
+    /// Requests without a response.
     pub fn outstanding(&self) -> u32 {
         self.sent.wrapping_sub(self.received)
     }
 
-    /// Sends a request; false if [`ENTRIES`] have no response yet.
+    /// Sends a request; returns false if [`ENTRIES`] requests have no response yet.
     #[inline]
     pub fn send(&mut self, request: &Request) -> bool {
         if self.outstanding() == ENTRIES {
@@ -103,7 +102,7 @@ impl Caller {
         true
     }
 
-    /// The next response, if it has come. An engine that gives more than it was asked for gives nothing.
+    /// Takes the next response, if it has arrived. Unsolicited responses are ignored.
     #[inline]
     pub fn receive(&mut self) -> Option<Response> {
         let given = self.page.load(GIVEN);
@@ -118,11 +117,11 @@ impl Caller {
     }
 }
 
-/// The caller has sent more requests than a ring holds: it makes no sense any more.
+/// Error: the caller has sent more requests than a ring holds. The ring is not usable any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
-/// The engine's end. It believes nothing that it reads twice.
+/// Engine's side of a ring. Shared values are read once.
 pub(super) struct Taker {
     page: Page,
     taken: u32,
@@ -134,18 +133,18 @@ impl Taker {
         Ok(Taker { page: Page::new(memory, at)?, taken: 0, given: 0 })
     }
 
-    /// Where the word lies that says that there is a request, in its page.
+    /// Address of the word that signals a request.
     pub fn word(&self) -> BusAddr {
         self.page.place(SENT)
     }
 
-    /// Whether there is something to take, or the caller has overrun its ring.
+    /// Returns true if there is a request, or the caller has overrun its ring.
     #[inline]
     pub fn has_next(&self) -> bool {
         self.page.load(SENT) != self.taken && self.taken.wrapping_sub(self.given) < ENTRIES
     }
 
-    /// The next request, copied once.
+    /// Takes the next request, copied once.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Request>, Overrun> {
         let sent = self.page.load(SENT);
@@ -163,7 +162,7 @@ impl Taker {
         Ok(Some(request))
     }
 
-    /// Gives a response: to a request that was taken, once.
+    /// Sends a response; once per request taken.
     #[inline]
     pub fn give(&mut self, response: &Response) {
         let place = self.page.response(self.given);
@@ -188,9 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_taken_and_what_is_given_received_round_after_round() {
+    fn ring_delivers_requests_and_responses_across_count_wrap() {
         let (_, mut caller, mut taker) = ends();
-        // Both counts pass the end of 32 bits.
+        // Both counts wrap at 32 bits.
         (caller.sent, caller.received) = (u32::MAX - 70, u32::MAX - 70);
         (taker.taken, taker.given) = (u32::MAX - 70, u32::MAX - 70);
         caller.page.store(SENT, caller.sent);
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_takes_no_more() {
+    fn full_ring_rejects_send_until_response() {
         let (_, mut caller, mut taker) = ends();
         for tag in 0..ENTRIES as u16 {
             assert!(caller.send(&Request::flush(tag, 0, 1)));
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_overruns_its_ring_is_found_out() {
+    fn ring_overrun_by_caller_detected() {
         let (memory, _, mut taker) = ends();
         memory.store_u32(AT, ENTRIES + 1).unwrap();
         assert!(taker.has_next());
@@ -239,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_gives_what_nobody_asked_for_gives_nothing() {
+    fn unsolicited_response_ignored() {
         let (memory, mut caller, _) = ends();
         memory.store_u32(BusAddr(AT.0 + GIVEN), 5).unwrap();
         assert!(caller.receive().is_none());
     }
 
     #[test]
-    fn a_ring_lies_in_one_page() {
+    fn ring_outside_memory_rejected() {
         let memory = Memory::private(BYTES, AT);
         assert!(Caller::new(&memory, BusAddr(AT.0 + 8)).is_err());
         assert!(Taker::new(&memory, BusAddr(AT.0 + BYTES as u64)).is_err());

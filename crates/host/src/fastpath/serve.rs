@@ -1,4 +1,4 @@
-//! Callers with rings: threads, and processes that may be hostile.
+//! Callers with rings: threads, and processes that may be malicious.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -13,8 +13,8 @@ use super::function::{Shared, Through};
 use super::ring::{Overrun, Taker};
 use super::table::{Area, Handle, Memory as HandleMemory, OpenError, Owner};
 
-/// A ring that is served. Dropped, it is let go: its handles are refused, and free when the drive has
-/// no command of them any more.
+/// A ring in service. Dropping it ends the service: its handles are rejected, and freed when the drive has no
+/// command of them any more.
 pub struct Serving<P: HostPort> {
     core: Rc<Core<P>>,
     state: Rc<State>,
@@ -26,22 +26,22 @@ struct State {
     stopped: Cell<bool>,
     overrun: Cell<bool>,
     turned: Signal,
-    /// Nothing looks at the ring any more.
+    /// Notified when the ring is no longer accessed.
     over: Signal,
     is_over: Cell<bool>,
 }
 
 impl<P: HostPort> Engine<P> {
-    /// Serves the ring in the page of `memory` that begins at `at`. The engine's drive must reach this
-    /// memory by the same addresses.
+    /// Serves the ring in the page of `memory` at `at`. The engine's drive must access this memory at the
+    /// same addresses.
     ///
     /// # Errors
-    /// The memory does not hold a page there.
+    /// The memory does not hold the page.
     pub fn serve(&self, memory: &Memory, at: BusAddr) -> Result<Serving<P>, OutOfRange> {
         let taker = Taker::new(memory, at)?;
         let core = self.0.clone();
         let mut rings = core.rings.borrow_mut();
-        // The first number is that of this executor's tasks.
+        // Owner 0 stands for this executor's tasks.
         let index =
             rings.iter().skip(1).position(Option::is_none).map_or(rings.len().max(1), |n| n + 1);
         if rings.len() <= index {
@@ -64,10 +64,10 @@ impl<P: HostPort> Engine<P> {
 }
 
 impl<P: HostPort> Serving<P> {
-    /// A handle for an area of so many blocks, and for `bytes` bytes of the ring's memory from `at` on.
+    /// Opens a handle for `blocks` blocks, and for `bytes` bytes of the ring's memory from `at`.
     ///
     /// # Errors
-    /// There is no such area, no handle, or the memory does not hold these bytes.
+    /// No such area, no handle left, or the memory does not hold these bytes.
     pub fn open(&self, blocks: u64, at: BusAddr, bytes: u64) -> Result<(Handle, Area), OpenError> {
         if !self.memory.holds(at, usize::try_from(bytes).unwrap_or(usize::MAX)) {
             return Err(OpenError::Memory);
@@ -75,27 +75,27 @@ impl<P: HostPort> Serving<P> {
         self.core.open(self.state.owner, blocks, HandleMemory { at, bytes, keep: None })
     }
 
-    /// From now on the blocks of this handle of this ring's pass this function.
+    /// Passes the blocks of this ring's handle through `function` from now on.
     ///
     /// # Errors
-    /// There is no such handle, it has requests under way, or there is no memory for blocks on their way.
+    /// No such handle, requests are in flight, or there is no memory for staging.
     pub fn pass_through(&self, handle: Handle, function: Shared) -> Result<(), OpenError> {
         let through = Through { function, memory: self.memory.clone() };
         self.core.pass_through(self.state.owner, handle, through)
     }
 
-    /// Refuses a handle of this ring's from now on; false if it has no such handle.
+    /// Closes a handle of this ring; returns false if the ring has no such handle.
     pub fn close(&self, handle: Handle) -> bool {
         self.core.close(self.state.owner, handle)
     }
 
-    /// Whether commands of a closed handle are still under way: until then its memory is the drive's.
+    /// Returns true if commands of a closed handle are in flight: until then the drive may access its memory.
     pub fn is_closing(&self, handle: Handle) -> bool {
         self.core.is_closing(handle)
     }
 
-    /// Lets the ring go, and waits until the drive has no command of its handles and nobody looks at it any
-    /// more: its memory is free then.
+    /// Ends the service, and waits until the drive has no command of its handles and the ring is no longer
+    /// accessed: then its memory is free.
     pub async fn end(self) {
         let (core, state) = (self.core.clone(), self.state.clone());
         drop(self);
@@ -104,7 +104,7 @@ impl<P: HostPort> Serving<P> {
         }
     }
 
-    /// Whether the caller has overrun its ring: nothing is taken from it any more.
+    /// Returns true if the caller has overrun its ring: no more requests are taken from it.
     pub fn is_overrun(&self) -> bool {
         self.state.overrun.get()
     }
@@ -139,7 +139,7 @@ async fn take<P: HostPort>(core: Rc<Core<P>>, state: Rc<State>, word: BusAddr) {
             break;
         }
     }
-    // Responses of what is still under way go nowhere.
+    // Responses to requests still in flight are discarded.
     while core.under_way(state.owner) {
         core.rt().sleep(runtime::Span::ms(1)).await;
     }
@@ -148,7 +148,7 @@ async fn take<P: HostPort>(core: Rc<Core<P>>, state: Rc<State>, word: BusAddr) {
     state.over.notify(core.rt());
 }
 
-/// Takes what is there, as long as Control has places.
+/// Takes all pending requests, as long as Control has free slots.
 async fn take_all<P: HostPort>(core: &Core<P>, state: &State) -> Result<(), Overrun> {
     let index = state.owner as usize;
     let with = |f: &mut dyn FnMut(&mut Taker) -> Result<bool, Overrun>| {

@@ -1,4 +1,4 @@
-//! The table of handles, and what it says of a request.
+//! Table of handles, and validation of requests against it.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,45 +12,45 @@ use super::areas::Areas;
 use super::function::Through;
 use crate::Geometry;
 
-/// Who may name a handle: the number of a caller's ring, or of nobody's.
+/// Owner of a handle: the number of a caller's ring, or that of the executor's tasks.
 pub(super) type Owner = u32;
 
-/// A handle's number, and which use of the number it is.
+/// Handle number with its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// Its place in the table.
+    /// Index in the table.
     pub fp_id: u16,
-    /// Which use of the place.
+    /// Use count of the index.
     pub generation: u16,
 }
 
-/// What a handle stands for.
+/// Blocks and memory of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// The first block of its area.
+    /// First block of the area.
     pub first: Lba,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Where its memory begins on the bus: a page.
+    /// Bus address of its memory, page aligned.
     pub at: BusAddr,
-    /// How much memory, bytes.
+    /// Bytes of memory.
     pub bytes: u64,
 }
 
-/// Why there is no handle.
+/// Error of opening a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The drive has no such area left: the longest has so many blocks.
+    /// No free area of this length: the longest free one has this many blocks.
     Full(u64),
     /// All [`HANDLES_MAX`] handles are in use.
     Handles,
-    /// Its memory does not begin at a page, or has no bytes.
+    /// The memory is not page aligned, or empty.
     Memory,
-    /// No blocks were asked for.
+    /// Zero blocks requested.
     Empty,
-    /// No memory is left for blocks on their way through a function.
+    /// No memory left for staging.
     Staging,
-    /// There is no such handle, or it has requests under way.
+    /// No such handle, or it has requests in flight.
     Busy,
 }
 
@@ -83,24 +83,22 @@ struct Entry {
 enum State {
     Free,
     Open(Open),
-    /// Freed, and the drive may still have commands of it.
+    /// Closed, but the drive may still have commands of it.
     Closing(Open),
 }
 
 struct Open {
     owner: Owner,
     area: Area,
-    /// Whether the area is one of those that were handed out.
+    /// True if the area came from the allocator.
     taken: bool,
-    /// Its memory, if the table is what keeps it.
+    /// Its memory, if owned by the table.
     keep: Option<Buffer>,
-    /// What its blocks pass.
+    /// Function of its blocks.
     through: Option<Through>,
-    /// Requests that have not been answered.
     requests: u32,
 }
 
-/// A request that may be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     Flush,
@@ -123,13 +121,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Hands out areas of the drive's blocks from `from` on.
+    /// Allocates areas from the drive's blocks at `from` and above.
     pub fn new(geometry: &Geometry, from: Lba) -> Table {
         let areas = Areas::new(from.0.min(geometry.blocks), geometry.blocks);
         Table { entries: Vec::new(), areas, block_bytes: geometry.block_bytes }
     }
 
-    /// A handle for an area of so many blocks and this memory.
+    /// Opens a handle for an area of `blocks` blocks and this memory.
     pub fn open(
         &mut self,
         owner: Owner,
@@ -148,7 +146,7 @@ impl Table {
         Ok((self.enter(fp_id, open), area))
     }
 
-    /// A handle for blocks that are somebody's already: the owner of the engine knows best.
+    /// Opens a handle for blocks allocated by the caller, which may overlap other areas.
     pub fn open_over(&mut self, owner: Owner, area: Area) -> Result<Handle, OpenError> {
         Memory { at: area.at, bytes: area.bytes, keep: None }.validate()?;
         let fp_id = self.free_entry()?;
@@ -156,7 +154,7 @@ impl Table {
         Ok(self.enter(fp_id, open))
     }
 
-    /// From now on the blocks of this handle pass a function.
+    /// Passes the blocks of this handle through a function from now on.
     pub fn pass_through(
         &mut self,
         owner: Owner,
@@ -176,7 +174,7 @@ impl Table {
         }
     }
 
-    /// What the blocks of this handle, which has requests, pass.
+    /// Function of a handle that has requests.
     pub fn through(&self, fp_id: u16) -> Option<Through> {
         match &self.entries[usize::from(fp_id)].state {
             State::Open(open) | State::Closing(open) => open.through.clone(),
@@ -198,13 +196,13 @@ impl Table {
 
     fn enter(&mut self, fp_id: u16, open: Open) -> Handle {
         let entry = &mut self.entries[usize::from(fp_id)];
-        // The first use is number 1: a request of zeros names no handle.
+        // The first generation is 1: a request of all zeros matches no handle.
         entry.generation = entry.generation.wrapping_add(1).max(1);
         entry.state = State::Open(open);
         Handle { fp_id, generation: entry.generation }
     }
 
-    /// From now on the handle is refused. False if it was nobody's, or another's.
+    /// Closes a handle. Returns false if it is not open, or belongs to another owner.
     pub fn close(&mut self, owner: Owner, handle: Handle) -> bool {
         let Some(entry) = self.entries.get_mut(usize::from(handle.fp_id)) else { return false };
         let State::Open(open) = &entry.state else { return false };
@@ -219,7 +217,7 @@ impl Table {
         true
     }
 
-    /// Every open handle of this owner.
+    /// Open handles of this owner.
     pub fn handles_of(&self, owner: Owner) -> Vec<Handle> {
         let number = |(fp_id, entry): (usize, &Entry)| match &entry.state {
             State::Open(open) if open.owner == owner => {
@@ -230,7 +228,7 @@ impl Table {
         self.entries.iter().enumerate().filter_map(number).collect()
     }
 
-    /// Whether handles of this owner have requests that were not answered.
+    /// Returns true if handles of this owner have unanswered requests.
     pub fn under_way(&self, owner: Owner) -> bool {
         self.entries.iter().any(|entry| match &entry.state {
             State::Open(open) | State::Closing(open) => open.owner == owner && open.requests > 0,
@@ -238,7 +236,7 @@ impl Table {
         })
     }
 
-    /// Whether the drive may still have commands of this handle's number.
+    /// Returns true if the drive may still have commands of this handle.
     pub fn is_closing(&self, handle: Handle) -> bool {
         let entry = self.entries.get(usize::from(handle.fp_id));
         entry.is_some_and(|e| {
@@ -246,7 +244,7 @@ impl Table {
         })
     }
 
-    /// What is closing and has no requests left is free.
+    /// Frees a closing handle that has no requests left.
     fn settle(&mut self, fp_id: u16) {
         let entry = &mut self.entries[usize::from(fp_id)];
         if let State::Closing(open) = &entry.state
@@ -259,14 +257,14 @@ impl Table {
         }
     }
 
-    /// Whether a request may be carried out, and as what. From then on the handle has one more.
+    /// Validates a request. If it is accepted, the handle has one more request.
     pub fn validate(&mut self, owner: Owner, request: &Request) -> Result<Job, Refusal> {
         let work = request.parse(self.block_bytes)?;
         let entry =
             self.entries.get_mut(usize::from(request.fp_id.get())).ok_or(Refusal::Handle)?;
         let generation = request.generation.get();
         let open = match &mut entry.state {
-            // Somebody else's handle is no handle: who guesses learns nothing.
+            // Another owner's handle gives the same error as no handle: guessing reveals nothing.
             State::Open(open) | State::Closing(open) if open.owner != owner => {
                 return Err(Refusal::Handle);
             }
@@ -282,7 +280,7 @@ impl Table {
         Ok(job)
     }
 
-    /// A request of this handle has been answered.
+    /// Records that a request of this handle was answered.
     pub fn answered(&mut self, fp_id: u16) {
         let entry = &mut self.entries[usize::from(fp_id)];
         match &mut entry.state {
@@ -292,7 +290,7 @@ impl Table {
         self.settle(fp_id);
     }
 
-    /// The drive may write for ever to what it knows of: all memory is given up.
+    /// Quarantines all memory: the drive may still write to it.
     pub fn quarantine(&self) {
         for entry in &self.entries {
             if let State::Open(open) | State::Closing(open) = &entry.state
@@ -319,7 +317,7 @@ impl Memory {
     }
 }
 
-/// Where a transfer lies, if it lies inside.
+/// Location of a transfer, if it is inside the handle's area and memory.
 fn place(area: &Area, transfer: &Transfer, block_bytes: u32) -> Result<Job, Refusal> {
     let size = u64::from(transfer.size);
     let inside = |offset: u64, bytes: u64| offset.checked_add(size).is_some_and(|end| end <= bytes);
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_inside_is_carried_out() {
+    fn request_outside_area_or_buffer_rejected() {
         let mut table = Table::new(&GEOMETRY, Lba(100));
         let (mine, area) = table.open(1, 64, memory(16)).unwrap();
         assert_eq!((area.first, mine.generation), (Lba(100), 1));
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_its_owners_and_ends_with_its_use() {
+    fn foreign_or_stale_handle_rejected() {
         let mut table = Table::new(&GEOMETRY, Lba(0));
         let (mine, _) = table.open(1, 8, memory(1)).unwrap();
         let (other, _) = table.open(2, 8, memory(9)).unwrap();
@@ -408,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_area_is_free_when_its_last_request_is_answered() {
+    fn closed_area_freed_after_last_response() {
         let mut table = Table::new(&GEOMETRY, Lba(0));
         let (mine, _) = table.open(1, 1000, memory(1)).unwrap();
         table.validate(1, &read(mine, 0, 512, 0)).unwrap();
@@ -421,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_handles_and_memory_begins_at_a_page() {
+    fn open_rejects_handle_overflow_and_unaligned_memory() {
         let geometry = Geometry { blocks: 1 << 30, ..GEOMETRY };
         let mut table = Table::new(&geometry, Lba(0));
         assert_eq!(table.open(1, 0, memory(1)).err(), Some(OpenError::Empty));

@@ -1,5 +1,4 @@
-//! The admin side of a controller: its registers, its admin queue pair, and the commands sent
-//! there.
+//! Admin queue pair, registers and admin commands of a controller.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -24,23 +23,22 @@ use super::slots::End;
 use super::{Completion, Doorbell, Options, Sgl};
 use crate::InitError;
 
-/// Admin commands in flight at most.
+/// Most admin commands in flight.
 const ADMIN_DEPTH: u16 = 31;
 
-/// The vector of the admin completion queue (NVMe over PCIe 1.0, 3.5.1).
+/// Vector of the admin completion queue (NVMe over PCIe 1.0, 3.5.1).
 const ADMIN_VECTOR: u16 = 0;
 
-/// The admin side of a controller.
+/// Admin side of a controller.
 pub(super) struct Admin<P: HostPort> {
     pub bar: Bar<P>,
     pub pair: Rc<Pair<P>>,
-    /// Shadows of the doorbells, where they are wanted.
     shadows: Option<Rc<Shadows>>,
     timeout: Span,
 }
 
 impl<P: HostPort> Admin<P> {
-    /// Looks at the registers and sets up memory. The controller is not touched yet.
+    /// Reads the registers and allocates memory. Writes no register yet.
     pub async fn new(
         port: &P,
         options: &Options,
@@ -80,19 +78,19 @@ impl<P: HostPort> Admin<P> {
         self.pair.rt()
     }
 
-    /// Turns the controller off. Then it writes nothing more.
+    /// Disables the controller: from then on it writes nothing.
     pub async fn turn_off(&self) -> Result<(), InitError> {
         self.pair.close();
         self.bar.disable().await
     }
 
-    /// Turns off a controller of which nobody knows how it was left.
+    /// Disables a controller in an unknown state.
     pub async fn turn_off_unknown(&self) -> Result<(), InitError> {
         self.pair.close();
         self.bar.disable_unknown().await
     }
 
-    /// Turns the controller, which is off, on. It has no I/O queues then.
+    /// Enables the disabled controller. It has no I/O queues then.
     pub async fn turn_on(&self) -> Result<(), InitError> {
         self.pair.clear();
         self.pair.expose();
@@ -108,8 +106,8 @@ impl<P: HostPort> Admin<P> {
         Ok(())
     }
 
-    /// The controller won't be used, for this reason: turns it off, and if it doesn't go off, gives
-    /// up what it may write. Gives the reason, or a better one that has come to light.
+    /// Disables a controller that will not be used; if it does not stop, quarantines its memory. Returns the
+    /// reason, or a better one found meanwhile.
     pub async fn give_up(&self, reason: InitError) -> InitError {
         match self.turn_off().await {
             Ok(()) => {
@@ -128,7 +126,7 @@ impl<P: HostPort> Admin<P> {
         }
     }
 
-    /// From now on doorbells have shadows, if that is wanted. There are no I/O queues yet.
+    /// Enables shadow doorbells, if requested. There must be no I/O queues yet.
     pub async fn set_up_shadows(&self) -> Result<(), InitError> {
         let Some(shadows) = &self.shadows else { return Ok(()) };
         shadows.clear();
@@ -140,8 +138,8 @@ impl<P: HostPort> Admin<P> {
         Ok(())
     }
 
-    /// Sends a command and waits for its completion, or no longer than the admin time-out. The
-    /// buffer is the slot's meanwhile, even after the wait was given up.
+    /// Runs a command, for at most the admin time-out. Meanwhile the slot owns the buffer, also after a
+    /// time-out.
     pub async fn execute(
         &self,
         step: &'static str,
@@ -156,7 +154,7 @@ impl<P: HostPort> Admin<P> {
         }
     }
 
-    /// As [`execute`](Self::execute), for as long as it takes.
+    /// As [`execute`](Self::execute), without a time-out.
     pub async fn command(
         &self,
         step: &'static str,
@@ -181,7 +179,7 @@ impl<P: HostPort> Admin<P> {
         }
     }
 
-    /// A command that fills a buffer of `N` bytes, at most a page.
+    /// Runs a command that fills a buffer of `N` bytes, at most a page.
     async fn fetch<const N: usize>(
         &self,
         step: &'static str,
@@ -209,7 +207,7 @@ impl<P: HostPort> Admin<P> {
         Ok(identify)
     }
 
-    /// The active namespaces, at most the first 1024.
+    /// Active namespaces, at most the first 1024.
     pub async fn active_namespaces(&self) -> Result<Vec<Nsid>, InitError> {
         let mut bytes = [0; IDENTIFY_BYTES];
         let step = "Identify: active namespaces";
@@ -228,7 +226,7 @@ impl<P: HostPort> Admin<P> {
         Ok(identify)
     }
 
-    /// Asks for I/O queues, and gives how many the controller grants.
+    /// Requests I/O queues; returns the number that the controller grants.
     pub async fn number_of_queues(&self, wanted: u16) -> Result<u32, InitError> {
         let wanted = u32::from(wanted.max(1));
         let value = NumberOfQueues::of(wanted, wanted).into_bits();
@@ -248,7 +246,7 @@ impl<P: HostPort> Admin<P> {
         Ok(())
     }
 
-    /// Reads a log page, which lets its events come again.
+    /// Reads a log page, which re-enables its events.
     pub async fn read_log(&self, lid: u8) -> Result<(), InitError> {
         let mut bytes = [0; 512];
         let count = bytes.len() as u64;
@@ -256,7 +254,7 @@ impl<P: HostPort> Admin<P> {
         self.fetch("Get Log Page", build, &mut bytes).await
     }
 
-    /// Makes a queue pair known to the controller, the completion queue first.
+    /// Creates a queue pair on the controller, the completion queue first.
     pub async fn create(&self, pair: &Pair<P>, priority: Priority) -> Result<(), InitError> {
         let qid = pair.qid();
         let (vector, irq_enabled) = match pair.completion() {
@@ -275,7 +273,7 @@ impl<P: HostPort> Admin<P> {
         self.create_at(cq, pair.cq.at(), sq, pair.sq.at()).await
     }
 
-    /// The same for queues in this memory.
+    /// Creates a queue pair at these addresses.
     pub async fn create_at(
         &self,
         cq: CreateCq,
@@ -289,7 +287,7 @@ impl<P: HostPort> Admin<P> {
         match self.execute("Create I/O Submission Queue", None, build).await {
             Ok(_) => Ok(()),
             Err(error) => {
-                // The number can be used again, if the controller still listens.
+                // Frees the identifier for reuse, if the controller still responds.
                 let build = |cid| admin::delete_cq(cid, cq.qid);
                 self.execute("Delete I/O Completion Queue", None, build).await.ok();
                 Err(error)
@@ -306,13 +304,13 @@ impl<P: HostPort> Admin<P> {
         Ok(())
     }
 
-    /// Asks the controller to end a command early. It may, or may not.
+    /// Sends an Abort. The controller may ignore it.
     pub async fn abort(&self, queue: QueueId, victim: CommandId) -> Result<(), InitError> {
         self.execute("Abort", None, |cid| admin::abort(cid, queue, victim)).await?;
         Ok(())
     }
 
-    /// Sets what is a convenience only: a controller that refuses is left as it is.
+    /// Sets an optional feature; a rejection is ignored.
     pub async fn try_feature(
         &self,
         step: &'static str,
@@ -336,7 +334,7 @@ impl<P: HostPort> Drop for Admin<P> {
     }
 }
 
-/// Whether a command was ended because somebody asked for it.
+/// Returns true if a command was aborted on request.
 pub(super) fn was_aborted(status: Status) -> bool {
     matches!(status.kind(), Status::ABORT_REQUESTED | Status::ABORTED_SQ_DELETION)
 }

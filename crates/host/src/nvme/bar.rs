@@ -1,5 +1,4 @@
-//! The controller's registers: what it can do, and turning it on and off (NVMe base 2.0, 3.1.3,
-//! 3.5).
+//! Controller registers: capabilities, enable, disable, shutdown (NVMe base 2.0, 3.1.3, 3.5).
 
 use bus::HostPort;
 use runtime::{Span, Time};
@@ -9,7 +8,7 @@ use wire::nvme::registers::{self, Aqa, Cap, Cc, Csts};
 use super::{Options, PAGE_BYTES, REGISTER_POLL};
 use crate::InitError;
 
-/// Where the admin queues lie, and how long they are.
+/// Addresses and lengths of the admin queues.
 #[derive(Clone, Copy)]
 pub(super) struct AdminQueues {
     pub sq: BusAddr,
@@ -18,18 +17,18 @@ pub(super) struct AdminQueues {
     pub cq_entries: u32,
 }
 
-/// The registers of a controller that this driver can serve.
+/// Registers of a supported controller.
 pub(super) struct Bar<P: HostPort> {
     port: P,
     cap: Cap,
-    /// Queues are to be served by weight.
+    /// True if queues are arbitrated by weight.
     by_weight: bool,
-    /// What the controller is given to become ready or not.
+    /// Time limit for CSTS.RDY to change.
     ready_timeout: Span,
 }
 
 impl<P: HostPort> Bar<P> {
-    /// Reads what the controller can do.
+    /// Reads and validates the capabilities.
     pub async fn probe(port: &P, options: &Options) -> Result<Bar<P>, InitError> {
         let by_weight = options.arbitration.is_some();
         let (port, cap) = (port.clone(), Cap::new());
@@ -83,12 +82,12 @@ impl<P: HostPort> Bar<P> {
         self.cap
     }
 
-    /// The controller's status now.
+    /// Reads CSTS.
     pub async fn status(&self) -> Result<Csts, InitError> {
         Ok(Csts::from_bits(self.read("CSTS", registers::CSTS).await?))
     }
 
-    /// Turns the controller off, and waits until it is: from then on it writes nothing.
+    /// Disables the controller and waits for CSTS.RDY = 0: from then on it writes nothing.
     pub async fn disable(&self) -> Result<(), InitError> {
         let cc = Cc::from_bits(self.read("CC", registers::CC).await?);
         if cc.en() {
@@ -98,25 +97,25 @@ impl<P: HostPort> Bar<P> {
         self.wait(self.ready_timeout, "CSTS.RDY", 0, |csts| Ok(u32::from(csts.rdy()))).await
     }
 
-    /// Turns off a controller of which nobody knows how it was left, so that it can be turned on: by
-    /// another driver, which may have gone a moment after it had turned it on.
+    /// Disables a controller in an unknown state, so that it can be enabled: another driver may have been
+    /// killed right after it enabled it.
     pub async fn disable_unknown(&self) -> Result<(), InitError> {
         let cc = Cc::from_bits(self.read("CC", registers::CC).await?);
         if cc.en() {
-            // What clearing EN does before RDY has followed it is undefined (NVMe base 2.0, 3.1.3.5): one
-            // that is still becoming ready could miss that it was off in between. One that never becomes
-            // ready is turned off all the same.
+            // Clearing EN before RDY has followed it is undefined (NVMe base 2.0, 3.1.3.5): a controller that
+            // is still becoming ready could miss that EN was clear. One that never becomes ready is disabled
+            // all the same.
             let settled = |csts: Csts| Ok(u32::from(csts.rdy() || csts.cfs()));
             ignore_time(self.wait(self.ready_timeout, "CSTS.RDY", 1, settled).await)?;
         }
         self.disable().await?;
-        // One that failed before it was ready has RDY at zero all along: what shows that it has seen EN
-        // is that the fatal status goes. Where it stays, turning on finds it.
+        // A controller that failed before it was ready has RDY = 0 throughout; that it has seen EN = 0 shows
+        // in CFS becoming 0. If CFS stays set, the next enable reports it.
         let fatal = |csts: Csts| Ok(u32::from(csts.cfs()));
         ignore_time(self.wait(self.ready_timeout, "CSTS.CFS", 0, fatal).await)
     }
 
-    /// Tells the controller where its admin queues lie, turns it on, and waits until it is ready.
+    /// Programs the admin queues, enables the controller, and waits for CSTS.RDY = 1.
     pub async fn enable(&self, admin: AdminQueues) -> Result<(), InitError> {
         let aqa = Aqa::new()
             .with_asqs((admin.sq_entries - 1) as u16)
@@ -137,7 +136,7 @@ impl<P: HostPort> Bar<P> {
         .await
     }
 
-    /// Tells the controller that power may go, and waits until it is prepared.
+    /// Requests a normal shutdown (CC.SHN) and waits for its completion.
     pub async fn notify_shutdown(&self, timeout: Span) -> Result<(), InitError> {
         let cc = Cc::from_bits(self.read("CC", registers::CC).await?);
         self.port.write32(registers::CC, cc.with_shn(Cc::SHN_NORMAL).into_bits());
@@ -146,7 +145,7 @@ impl<P: HostPort> Bar<P> {
         self.wait(timeout, "CSTS.SHST", complete, |csts| Ok(u32::from(csts.shst()))).await
     }
 
-    /// Asks CSTS again and again until its field is as wanted, and no longer than `timeout`.
+    /// Polls CSTS until `field` equals `expected`, for at most `timeout`.
     async fn wait(
         &self,
         timeout: Span,
@@ -168,8 +167,8 @@ impl<P: HostPort> Bar<P> {
         }
     }
 
-    /// Reads a register. All of those read here have reserved bits, so that none reads all ones
-    /// while its device is there.
+    /// Reads a register. All registers read here have reserved bits, so none reads all ones while the device
+    /// is present.
     async fn read(&self, register: &'static str, offset: u32) -> Result<u32, InitError> {
         let value = self.port.read32(offset).await;
         if value == u32::MAX || self.port.is_gone() {
@@ -178,14 +177,14 @@ impl<P: HostPort> Bar<P> {
         Ok(value)
     }
 
-    /// Low half first (NVMe base 2.0, 3.1: 8-byte registers may be written in two halves).
+    /// Writes the low half first (NVMe base 2.0, 3.1: 8-byte registers may be written in two halves).
     fn write64(&self, offset: u32, value: u64) {
         self.port.write32(offset, value as u32);
         self.port.write32(offset + 4, (value >> 32) as u32);
     }
 }
 
-/// The result of a wait after which the next step is the same, whether it was in vain or not.
+/// Ignores a time-out where the next step is the same with and without it.
 fn ignore_time(waited: Result<(), InitError>) -> Result<(), InitError> {
     match waited {
         Err(InitError::NotReady { .. }) => Ok(()),
@@ -193,5 +192,5 @@ fn ignore_time(waited: Result<(), InitError>) -> Result<(), InitError> {
     }
 }
 
-/// Bit of CAP.CSS: command sets are those that Identify names.
+/// Bit of CAP.CSS: the supported command sets are in Identify data.
 const CSS_NAMED: u8 = 1 << 6;

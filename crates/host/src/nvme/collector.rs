@@ -1,15 +1,15 @@
-//! The collector of a device's flash, led by the host: the device maps, buffers and places what is written,
-//! and copies and erases; the host knows how many units of each superblock are valid, and says which is
-//! collected, when, and how fast. It decides as flash software does, by [`ftl::policy`].
+//! Host-directed GC: the device maps, buffers and places writes, copies and erases; the host reads the number
+//! of valid units per superblock and chooses which one to collect, when, and how fast. It chooses by
+//! [`ftl::policy`], as an FTL does.
 //!
 //! ```text
-//!   device: event, space is short ──► read the table ──► choose ──► Collect ──► gone over? again, until
-//!                                        ▲                                      there is space enough
+//!   device: event, space is low ──► read the table ──► choose ──► Collect ──► scanned? repeat until
+//!                                        ▲                                    there is space enough
 //!                                        └───────────────────────────────────────────┘
 //! ```
 //!
-//! What the device says is copied once and believed as far as it makes sense: a wrong count costs a bad
-//! choice. That no write waits for this task is the device's to see to: it collects by itself before that.
+//! Device data is copied once and used as far as it is valid: a wrong count costs a bad choice. The device
+//! itself ensures that no write waits for this task: it starts collecting by itself before that.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -30,46 +30,46 @@ use super::Controller;
 use super::controller::Core;
 use crate::InitError;
 
-/// The costs that it is asked for: a superblock that is looked at.
+/// Name of its cost: examining one superblock.
 pub const COLLECTOR_COSTS: &[&str] = &["choose"];
 
-/// The most superblocks of a device that is believed.
+/// Largest accepted number of superblocks.
 const SUPERBLOCKS_MAX: u32 = 1 << 20;
-/// Bytes of one read of the table: a page, which needs no list.
+/// Bytes of one read of the table: a page, which needs no PRP list.
 const PIECE_BYTES: u64 = 4096;
 const HEADER_BYTES: u64 = size_of::<Survey>() as u64;
 const ROW_BYTES: u64 = size_of::<SuperblockRow>() as u64;
-/// Before it is tried again where nothing could be collected. Assumed: a row is programmed in no less.
+/// Delay before a retry when nothing could be collected. Assumed: programming a row takes at least as long.
 const PAUSE: Span = Span::us(100);
 
-/// How the host leads.
+/// Options of host-directed GC.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectorOptions {
-    /// How it chooses.
+    /// Victim policy.
     pub choice: Choice,
-    /// Superblocks' worth of space by which it begins sooner than the device would.
+    /// Number of superblocks' worth of space by which it starts earlier than the device would.
     pub early: u32,
-    /// The seed of its chance.
+    /// RNG seed.
     pub seed: u64,
 }
 
-/// What it has done so far.
+/// Statistics of the collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectorCounts {
-    /// Events that called it.
+    /// Events that started it.
     pub calls: u64,
     /// Bytes of the device's table that were read.
     pub read_bytes: u64,
-    /// Superblocks that were collected as it said.
+    /// Superblocks collected at its request.
     pub collected: u64,
-    /// Units that were valid in them.
+    /// Valid units in them.
     pub valid: u64,
-    /// Superblocks that it named and the device did not collect.
+    /// Requested superblocks that the device did not collect.
     pub refused: u64,
 }
 
-/// The collector of a controller's flash, led by its host. It works until the controller is shut down or
-/// gone; clones are the same.
+/// Host-directed collector of a controller's flash. It runs until the controller is shut down or gone; clones
+/// share its state.
 pub struct Collector<P: HostPort>(Rc<Inner<P>>);
 
 impl<P: HostPort> Clone for Collector<P> {
@@ -82,14 +82,14 @@ struct Inner<P: HostPort> {
     core: Rc<Core<P>>,
     port: P,
     options: CollectorOptions,
-    /// What could be collected, as it was last read.
+    /// Collectable superblocks, as last read.
     table: RefCell<Vec<Option<Candidate>>>,
-    /// Where the device writes what it is asked for, while nobody asks.
+    /// Bounce buffer for admin commands; `None` while one uses it.
     page: RefCell<Option<Buffer>>,
     rng: RefCell<Rng>,
     costs: Costs,
     counts: Cell<CollectorCounts>,
-    /// Rows of the device's collector that may be under way.
+    /// GC parallelism: rows that the device's collector may have in flight.
     gc_parallelism: Cell<u32>,
 }
 
@@ -99,18 +99,17 @@ struct Costs {
     choose: Cost,
 }
 
-/// What is to be done next.
 enum Next {
-    /// There is space enough, and the device tells when there is not.
+    /// Enough space; the device sends an event when it is short.
     Wait,
     Work(Space),
 }
 
 impl<P: HostPort> Controller<P> {
-    /// Leads the collector of this controller's flash from now on, as a task on this port's core.
+    /// Starts host-directed GC on this controller, as a task on the core of `port`.
     ///
     /// # Errors
-    /// The controller has nothing to be led, or says of it what makes no sense.
+    /// The controller does not support it, or reports an invalid geometry.
     pub async fn direct_gc(
         &self,
         port: &P,
@@ -139,12 +138,12 @@ impl<P: HostPort> Controller<P> {
 }
 
 impl<P: HostPort> Collector<P> {
-    /// What it has done so far.
+    /// Statistics.
     pub fn counts(&self) -> CollectorCounts {
         self.0.counts.get()
     }
 
-    /// Bytes of host memory that its table takes, beside a page that the device can reach.
+    /// Bytes of host memory of its table, without the DMA page.
     pub fn memory_bytes(&self) -> u64 {
         (self.0.table.borrow().capacity() * size_of::<Option<Candidate>>()) as u64
     }
@@ -157,7 +156,7 @@ impl<P: HostPort> Inner<P> {
         self.counts.set(counts);
     }
 
-    /// Until the controller is gone. After a reset the device has to be told anew that somebody leads.
+    /// Runs until the controller is gone. Host-directed GC is enabled again after each reset.
     async fn work(self: Rc<Self>) {
         let core = &self.core;
         let mut resets = core.health.resets.get();
@@ -170,7 +169,7 @@ impl<P: HostPort> Inner<P> {
                 Err(error) => Err(error),
             };
             match done {
-                // The next round waits until the controller is back.
+                // The next round waits until the controller is running again.
                 Ok(()) | Err(InitError::Reset { .. }) => {}
                 Err(InitError::Refused { .. } | InitError::TimedOut { .. }) => {
                     core.rt().sleep(PAUSE).await;
@@ -180,7 +179,7 @@ impl<P: HostPort> Inner<P> {
         }
     }
 
-    /// Tells the device that the host leads, and from when on it wants to be told that space is short.
+    /// Enables host-directed GC and sets the threshold of the device's low-space event.
     async fn lead(&self) -> Result<(), InitError> {
         let survey = self.read(true, HEADER_BYTES).await?;
         let superblocks = survey.superblocks.get();
@@ -202,14 +201,14 @@ impl<P: HostPort> Inner<P> {
         self.command("Set Features: who leads the collector", None, build).await.map(|_| ())
     }
 
-    /// Space as it is, and from when on to collect.
+    /// Current space and the threshold below which to collect.
     fn space(&self, survey: &Survey) -> Space {
         let early = u64::from(self.options.early) * u64::from(survey.superblock_units.get());
         let (left, hold) = (survey.left.get(), survey.hold.get());
         Space { left, hold, start: survey.start.get().saturating_add(early).max(hold) }
     }
 
-    /// Collects until there is space enough, then waits for the device to call, or for a reset.
+    /// Collects until there is enough space, then waits for an event or a reset.
     async fn collect(&self) -> Result<(), InitError> {
         let told = &self.core.events.space;
         let seen = told.version();
@@ -223,7 +222,7 @@ impl<P: HostPort> Inner<P> {
         }
     }
 
-    /// Reads the table as far as it is needed.
+    /// Reads as much of the table as needed.
     async fn look(&self) -> Result<Next, InitError> {
         let all = HEADER_BYTES + ROW_BYTES * self.table.borrow().len() as u64;
         let survey = self.read(true, all).await?;
@@ -231,12 +230,12 @@ impl<P: HostPort> Inner<P> {
         if space.left < space.start {
             return Ok(Next::Work(space));
         }
-        // From here on the device may call; what came before is seen by this.
+        // This read re-arms the device's event, and its result covers what happened before.
         let space = self.space(&self.read(false, HEADER_BYTES).await?);
         Ok(if space.left < space.start { Next::Work(space) } else { Next::Wait })
     }
 
-    /// The one that gains most, by the policy.
+    /// Collects the best victim of the policy.
     async fn collect_one(&self, space: Space) -> Result<(), InitError> {
         let superblocks = self.table.borrow().len() as u32;
         self.port.spend_times(self.costs.choose, superblocks).await;
@@ -264,8 +263,8 @@ impl<P: HostPort> Inner<P> {
         done.map(|_| ())
     }
 
-    /// Reads `bytes` bytes of the table, rounded up to whole pages where it is more than one; `retain`: the
-    /// device is not to tell anew that space is short.
+    /// Reads `bytes` bytes of the table, rounded up to whole pages if it is more than one. With `retain` the
+    /// device does not re-arm its low-space event.
     async fn read(&self, retain: bool, bytes: u64) -> Result<Survey, InitError> {
         let mut header = None;
         for offset in (0..bytes).step_by(PIECE_BYTES as usize) {
@@ -296,7 +295,7 @@ impl<P: HostPort> Inner<P> {
         header.ok_or(InitError::Reset { step: "Get Log Page: superblocks" })
     }
 
-    /// Takes over the rows of a piece of the table that lies in these bytes of a page.
+    /// Copies the rows of the table in this range of a page.
     fn take_rows(&self, page: &Buffer, offset: u64, (from, to): (u64, u64)) {
         let mut table = self.table.borrow_mut();
         for at in (from..to).step_by(ROW_BYTES as usize) {
@@ -315,7 +314,7 @@ impl<P: HostPort> Inner<P> {
         }
     }
 
-    /// A command of the admin queue, and what it costs its core.
+    /// Runs an admin command and pays its costs on this core.
     async fn command(
         &self,
         step: &'static str,

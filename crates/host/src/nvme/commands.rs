@@ -1,8 +1,8 @@
-//! What an SSD does with blocks by itself, without moving them to the host: zeros, comparisons, checks,
-//! copies and marks (NVM command set 1.0, 3.2.1, 3.2.2 and 3.2.6 to 3.2.8).
+//! Commands that move no data to the host: zero, compare, verify, copy, mark unreadable (NVM command set 1.0,
+//! 3.2.1, 3.2.2 and 3.2.6 to 3.2.8).
 //!
-//! What takes many blocks goes in pieces, one after the other, and an error names the first block of the
-//! piece that failed: those before it are done.
+//! A request for many blocks is split into commands, sent one after the other. An error holds the first block
+//! of the command that failed; the commands before it are done.
 
 use bus::{Buffer, HostPort};
 use wire::nvme::entry::Sqe;
@@ -15,21 +15,21 @@ use wire::{CommandId, Lba};
 use super::queue::Queue;
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
-/// Which of these commands there are, and how many blocks each takes at once.
+/// Optional commands that a controller supports, and the most blocks of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
     oncs: u16,
-    /// As many as a transfer may have (MDTS): of commands without a transfer a controller may take more, and
-    /// need not.
+    /// The limit of a transfer (MDTS). A controller may allow more for commands without a transfer, but need
+    /// not.
     blocks_max: u32,
-    /// Of one range of a Copy; 0: the namespace says nothing of copies.
+    /// Most blocks of one range of a Copy; 0 if the namespace does not support copies.
     copied_max: u32,
-    /// Of a Compare and Write, fused; 0: it fuses none.
+    /// Most blocks of a fused Compare and Write; 0 if the controller fuses none.
     pub fused_max: u32,
 }
 
 impl Abilities {
-    /// What Identify says of them.
+    /// Abilities from Identify data.
     pub fn of(
         controller: &IdentifyController,
         namespace: &IdentifyNamespace,
@@ -57,11 +57,11 @@ impl Abilities {
 }
 
 impl<P: HostPort> Queue<P> {
-    /// Makes `blocks` blocks from `lba` on read as zeros. If the device `may_deallocate` them, they need not
-    /// take space from then on. Durable as a write is, after a flush.
+    /// Writes zeros to `blocks` blocks from `lba`. With `may_deallocate` the device may release their space.
+    /// Durable after a flush, as a write is.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller without Write Zeroes.
+    /// [`Kind::Unsupported`]: the controller has no Write Zeroes.
     pub async fn write_zeroes(
         &self,
         lba: Lba,
@@ -77,11 +77,12 @@ impl<P: HostPort> Queue<P> {
         .await
     }
 
-    /// Whether the blocks from `lba` on hold what is in this buffer, which is judged as that of a read is.
+    /// Compares the blocks from `lba` with a buffer, which is validated like that of a read; returns true if
+    /// they are equal.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller without Compare, or protected blocks, unless the host itself makes
-    /// their protection information, which it has to bring along.
+    /// [`Kind::Unsupported`]: the controller has no Compare; or the blocks have protection information and
+    /// the host does not generate it, which a Compare needs.
     pub async fn compare(&self, lba: Lba, with: Buffer) -> (Buffer, Result<bool, IoError>) {
         let what = "a controller with Compare (ONCS)";
         let able = self.abilities.need(oncs::COMPARE, lba, what);
@@ -108,11 +109,10 @@ impl<P: HostPort> Queue<P> {
         (slot.take_back(), equal)
     }
 
-    /// Has the device read `blocks` blocks from `lba` on, and check them as it would for the host.
+    /// Verifies `blocks` blocks from `lba`: the device reads and checks them without a transfer.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller without Verify. [`Kind::MediaFailed`]: a block that cannot be
-    /// read.
+    /// [`Kind::Unsupported`]: the controller has no Verify. [`Kind::MediaFailed`]: a block cannot be read.
     pub async fn verify(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
         self.abilities.need(oncs::VERIFY, lba, "a controller with Verify (ONCS)")?;
         self.in_pieces(lba, blocks, |cid, lba, blocks| {
@@ -121,11 +121,11 @@ impl<P: HostPort> Queue<P> {
         .await
     }
 
-    /// Marks `blocks` blocks from `lba` on as unreadable, until they are written: how software above is shown
-    /// what a failing medium does.
+    /// Marks `blocks` blocks from `lba` as unreadable until they are written, to test how software handles
+    /// media errors.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller without Write Uncorrectable.
+    /// [`Kind::Unsupported`]: the controller has no Write Uncorrectable.
     pub async fn write_uncorrectable(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
         let what = "a controller with Write Uncorrectable (ONCS)";
         self.abilities.need(oncs::WRITE_UNCORRECTABLE, lba, what)?;
@@ -135,11 +135,11 @@ impl<P: HostPort> Queue<P> {
         .await
     }
 
-    /// Copies `blocks` blocks from `from` on to those from `to` on, inside the device.
+    /// Copies `blocks` blocks from `from` to `to`, inside the device.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller without Copy, or protected blocks. [`Kind::Refused`]: the two
-    /// overlap.
+    /// [`Kind::Unsupported`]: the controller has no Copy, or the blocks have protection information.
+    /// [`Kind::Refused`]: the two ranges overlap.
     pub async fn copy(&self, from: Lba, blocks: u32, to: Lba) -> Result<(), IoError> {
         self.abilities.need(oncs::COPY, from, "a controller with Copy (ONCS)")?;
         let most = self.abilities.copied_max.min(BLOCKS_MAX);
@@ -168,7 +168,7 @@ impl<P: HostPort> Queue<P> {
         Ok(())
     }
 
-    /// Blocks that are compared have no protection information, or it is brought along.
+    /// Checks that the blocks of a Compare have no protection information, or that the host supplies it.
     pub(super) fn brings_tags(&self, lba: Lba) -> Result<(), IoError> {
         if self.guards_itself() { Ok(()) } else { self.plain(lba) }
     }
@@ -198,7 +198,7 @@ impl<P: HostPort> Queue<P> {
     }
 }
 
-/// How far each piece is from the first block, and how many blocks it has.
+/// Splits `blocks` into commands of at most `most` blocks: offset and length of each.
 fn pieces(blocks: u32, most: u32) -> impl Iterator<Item = (u64, u32)> {
     (0..blocks).step_by(most as usize).map(move |done| (done.into(), most.min(blocks - done)))
 }

@@ -1,4 +1,4 @@
-//! A controller: brought up, identified, and the place where queues come from.
+//! Controllers: bring-up, identification, creation of queues.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -25,27 +25,27 @@ use super::supervisor::supervise;
 use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions, Sgl};
 use crate::{Deallocated, Geometry, InitError};
 
-/// What Identify said, as far as it was sense.
+/// Validated Identify data.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Identify Controller, as it was read.
+    /// Identify Controller, as read.
     pub controller: IdentifyController,
-    /// Identify Namespace of the namespace in use, as it was read.
+    /// Identify Namespace of the namespace in use, as read.
     pub namespace: IdentifyNamespace,
-    /// The active namespaces, at most 1024.
+    /// Active namespaces, at most 1024.
     pub namespaces: Vec<Nsid>,
-    /// The namespace in use.
+    /// Namespace in use.
     pub nsid: Nsid,
-    /// The namespace's shape, and the controller's longest transfer.
+    /// Geometry of the namespace, with the controller's longest transfer.
     pub geometry: Geometry,
-    /// How many I/O queues the controller grants.
+    /// Number of I/O queues that the controller grants.
     pub queues: u32,
-    /// What protects the namespace's blocks.
+    /// Type of the namespace's protection information.
     pub protection: Option<Guard>,
 }
 
 impl Identity {
-    /// For whoever forms commands that say nothing of protection information.
+    /// Rejects protected namespaces, for users that form commands without protection information.
     pub(crate) fn must_be_plain(&self) -> Result<(), InitError> {
         match self.protection {
             None => Ok(()),
@@ -57,12 +57,12 @@ impl Identity {
         }
     }
 
-    /// What the namespace's blocks may be asked for beside reads and writes.
+    /// Optional commands of the namespace.
     pub(super) fn abilities(&self) -> Abilities {
         Abilities::of(&self.controller, &self.namespace, &self.geometry)
     }
 
-    /// What blocks read as that were deallocated (NVM command set 1.0, 4.1.5.1: DLFEAT).
+    /// Contents of deallocated blocks (NVM command set 1.0, 4.1.5.1: DLFEAT).
     pub fn deallocated(&self) -> Deallocated {
         deallocated(&self.controller, &self.namespace)
     }
@@ -78,13 +78,13 @@ fn deallocated(controller: &IdentifyController, namespace: &IdentifyNamespace) -
     }
 }
 
-/// A controller that has been started. A handle: the driver goes on working when it is dropped,
-/// until [`shutdown`](Controller::shutdown).
+/// Handle on a started controller. The driver continues when it is dropped, until
+/// [`shutdown`](Controller::shutdown).
 pub struct Controller<P: HostPort> {
     core: Rc<Core<P>>,
 }
 
-/// What the controller's tasks share.
+/// State shared by the controller's tasks.
 pub(super) struct Core<P: HostPort> {
     pub admin: Admin<P>,
     pub options: Options,
@@ -92,17 +92,16 @@ pub(super) struct Core<P: HostPort> {
     pub queues: RefCell<Vec<Rc<Queue<P>>>>,
     pub identity: Identity,
     pub events: Events,
-    /// Why the controller is gone or could not be shut down.
+    /// Reason why the controller is gone or could not be shut down.
     pub last_error: Cell<Option<InitError>>,
-    /// Abort commands that the controller has.
+    /// Number of Abort commands in flight.
     pub aborts: Cell<u32>,
     pub next_queue: Cell<u16>,
-    /// Numbers below that, of queues that were given back.
+    /// Freed queue identifiers below `next_queue`.
     pub free_queues: RefCell<Vec<QueueId>>,
 }
 
-/// A pair that the device may know of, and that nobody will serve if this is dropped: its memory is
-/// then never used again.
+/// Guard of a pair that the device may have addresses of. If it is dropped, the pair is quarantined.
 struct HalfMade<P: HostPort>(Option<Rc<Pair<P>>>);
 
 impl<P: HostPort> HalfMade<P> {
@@ -121,9 +120,9 @@ impl<P: HostPort> Drop for HalfMade<P> {
 }
 
 impl<P: HostPort> Controller<P> {
-    /// Brings a controller up: turns it off if it is on, turns it on, identifies it and its
-    /// namespace, asks for I/O queues and for events. Every wait is bounded. Dropping the future
-    /// leaves a controller that may be on, and the memory that it may write is not used again.
+    /// Brings a controller up: disables it if it is enabled, enables it, identifies it and its namespace,
+    /// requests I/O queues and event notifications. Every wait is bounded. Dropping the future may leave the
+    /// controller enabled; memory that it may write is quarantined.
     pub async fn start(port: P, options: Options) -> Result<Controller<P>, InitError> {
         let health = Rc::new(Health::new());
         let admin = Admin::new(&port, &options, &health).await?;
@@ -152,13 +151,13 @@ impl<P: HostPort> Controller<P> {
         Ok(Controller { core })
     }
 
-    /// Creates an I/O queue pair. A depth beyond what the controller's queues hold (CAP.MQES) is as much as
-    /// they hold: [`Queue::depth`] says how much.
+    /// Creates an I/O queue pair. A depth above the controller's limit (CAP.MQES) is reduced to it:
+    /// [`Queue::depth`] returns the result.
     pub async fn queue(&self, options: QueueOptions) -> Result<Rc<Queue<P>>, InitError> {
         self.queue_on(self.core.admin.pair.port(), options).await
     }
 
-    /// Creates an I/O queue pair that works through this port: the same device, from another core.
+    /// Creates an I/O queue pair on `port`: the same device, from another core.
     pub async fn queue_on(
         &self,
         port: &P,
@@ -183,7 +182,7 @@ impl<P: HostPort> Controller<P> {
         let queue = Queue::new(pair.clone(), options.priority, &core.facts(), &core.health);
         let resets = core.health.resets.get();
         let mut created = core.admin.create(&pair, options.priority).await;
-        // The controller's answer may have come just before it was turned off.
+        // The controller's answer may have arrived just before it was disabled.
         if core.health.state() != State::Running || core.health.resets.get() != resets {
             created = created.and(Err(InitError::Reset { step: "Create I/O queues" }));
         }
@@ -197,9 +196,8 @@ impl<P: HostPort> Controller<P> {
         Ok(queue)
     }
 
-    /// Another namespace, by a queue that there is: it shares the queue's command slots with whoever uses
-    /// that, and has a shape of its own, as it is now. A namespace that is formatted or made anew afterwards
-    /// is to be asked for anew.
+    /// Opens another namespace on an existing queue: it shares the queue's command slots, and has its own
+    /// geometry as of now. A namespace that is formatted or created again must be opened again.
     pub async fn on_namespace(
         &self,
         queue: &Queue<P>,
@@ -209,7 +207,7 @@ impl<P: HostPort> Controller<P> {
         core.running().await?;
         let namespace = core.admin.identify_namespace(nsid).await?;
         let controller = &core.identity.controller;
-        // The queue's lists are as long as the first namespace's longest transfer.
+        // The queue's PRP lists are sized for the first namespace's longest transfer.
         let most = core.identity.geometry.transfer_bytes_max;
         let options = Options { transfer_bytes_max: most, ..core.options };
         let geometry = geometry(controller, &namespace, &options)?;
@@ -220,7 +218,7 @@ impl<P: HostPort> Controller<P> {
         Ok(Rc::new(queue.facing(nsid, geometry, deallocated, guards, abilities)))
     }
 
-    /// The namespaces that are active now, at most 1024.
+    /// Active namespaces now, at most 1024.
     pub async fn active_namespaces(&self) -> Result<Vec<Nsid>, InitError> {
         self.core.running().await?;
         self.core.admin.active_namespaces().await
@@ -230,18 +228,18 @@ impl<P: HostPort> Controller<P> {
         &self.core
     }
 
-    /// What Identify said when the controller was started.
+    /// Identify data, read at start.
     pub fn identity(&self) -> &Identity {
         &self.core.identity
     }
 
-    /// The last events that the controller told of, oldest first, and how many there were in all.
+    /// Most recent events of the controller, oldest first, and the total number of events.
     pub fn events(&self) -> (Vec<AsyncEvent>, u64) {
         self.core.events.seen()
     }
 
-    /// Resets the controller. Commands in flight are submitted again; this does not count among the
-    /// [retries](Options::retries) of any of them.
+    /// Resets the controller. Commands in flight are submitted again without counting a
+    /// [retry](Options::retries).
     pub async fn reset(&self) -> Result<(), InitError> {
         let core = &self.core;
         let before = core.health.resets.get();
@@ -256,9 +254,9 @@ impl<P: HostPort> Controller<P> {
         }
     }
 
-    /// Takes no more commands, waits for those in flight, deletes the queues, tells the controller
-    /// that power may go, and turns it off. Every wait is bounded. Dropping the future changes
-    /// nothing.
+    /// Shuts down: rejects new commands, waits for those in flight, deletes the queues, notifies the
+    /// controller of the power-off, and disables it. Every wait is bounded. Dropping the future does not
+    /// cancel the shutdown.
     pub async fn shutdown(&self) -> Result<(), InitError> {
         let core = &self.core;
         if core.health.state() == State::Closed {
@@ -274,12 +272,12 @@ impl<P: HostPort> Controller<P> {
         }
     }
 
-    /// Why the controller is gone, if it is.
+    /// Reason why the controller is gone; `None` if it is not.
     pub fn gone(&self) -> Option<InitError> {
         (self.core.health.state() == State::Gone).then(|| self.core.why())
     }
 
-    /// How often the controller was reset since it was started.
+    /// Number of resets since the controller was started.
     pub fn resets(&self) -> u64 {
         self.core.health.resets.get()
     }
@@ -290,7 +288,7 @@ impl<P: HostPort> Core<P> {
         self.admin.rt()
     }
 
-    /// What a queue has to know of it.
+    /// Properties of the controller that a queue needs.
     pub fn facts(&self) -> Facts {
         Facts {
             nsid: self.identity.nsid,
@@ -304,7 +302,7 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// Which buffers scatter gather lists describe.
+    /// Buffers that scatter gather lists describe.
     fn sgl(&self) -> Sgl {
         match self.identity.controller.sgls.get() & sgls::SUPPORTED {
             0 => Sgl::Never,
@@ -312,7 +310,7 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// The number is taken at once: two queues may be created at the same time.
+    /// Allocates a queue identifier at once: two queues may be created at the same time.
     pub fn next_queue_id(&self) -> QueueId {
         if let Some(free) = self.free_queues.borrow_mut().pop() {
             return free;
@@ -322,7 +320,7 @@ impl<P: HostPort> Core<P> {
         QueueId(number)
     }
 
-    /// The controller knows nothing of this queue: its number is free.
+    /// Frees a queue identifier that the controller does not know.
     pub fn take_back(&self, qid: QueueId) {
         if self.next_queue.get() == qid.0 + 1 {
             self.next_queue.set(qid.0);
@@ -331,7 +329,6 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// Why nothing goes any more.
     fn why(&self) -> InitError {
         match self.health.state() {
             State::Gone => self.last_error.get().unwrap_or(InitError::Gone { register: "CSTS" }),
@@ -339,12 +336,12 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// A queue could not be created, for this reason.
+    /// Handles a failure to create a queue.
     fn not_created(&self, pair: &Pair<P>, error: InitError) -> InitError {
         if matches!(error, InitError::TimedOut { .. }) {
             return error;
         }
-        // The controller knows nothing of it: its memory and its number are free.
+        // The controller did not create it: its memory and its identifier are free.
         pair.clear();
         self.take_back(pair.qid());
         if self.health.state() == State::Gone { self.why() } else { error }
@@ -354,8 +351,7 @@ impl<P: HostPort> Core<P> {
         self.health.running(self.rt()).await.map_err(|_| self.why())
     }
 
-    /// The queue as it can be had: no deeper than the controller's longest, which has one entry more than
-    /// commands.
+    /// Validates queue options and limits the depth to the controller's, which is one less than its entries.
     pub fn validate(&self, options: QueueOptions) -> Result<QueueOptions, InitError> {
         let asked = u32::from(self.next_queue.get());
         let granted = self.identity.queues;
@@ -370,13 +366,13 @@ impl<P: HostPort> Core<P> {
             });
         }
         let most = self.admin.bar.cap().queue_entries_max() - 1;
-        // A controller whose queues have no room for two entries was refused before.
+        // Controllers with queues of fewer than two entries were rejected before.
         let depth = u32::from(options.depth).min(most) as u16;
         Ok(QueueOptions { depth, ..options })
     }
 }
 
-/// From a controller in any state to one that is on and known.
+/// Brings a controller in any state to one that is enabled and identified.
 async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Identity, InitError> {
     admin.turn_off_unknown().await?;
     admin.turn_on().await?;
@@ -401,7 +397,7 @@ async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Iden
     Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues, protection })
 }
 
-/// What a controller forgets when it is reset. Gives the number of I/O queues that it grants.
+/// Sets up what a reset clears. Returns the number of I/O queues that the controller grants.
 pub(super) async fn set_up<P: HostPort>(
     admin: &Admin<P>,
     options: &Options,
@@ -453,8 +449,9 @@ const SMART_WARNINGS: u8 = 0x1f;
 /// Bit of OAES: Namespace Attribute Notices (NVMe base 2.0, 5.17.2.1).
 const OAES_NAMESPACE: u32 = 1 << 8;
 
-/// What protects the namespace's blocks: eight bytes beside each, which the controller or the host makes.
-/// Where they follow each block's data the controller alone can: what it takes away does not move.
+/// Type of the namespace's protection information: eight bytes per block, from the controller or the host. If
+/// the metadata follows each block's data, only the controller can generate it, because a Read with PRACT
+/// does not transfer it.
 fn protection(namespace: &IdentifyNamespace, protect: Protect) -> Result<Option<Guard>, InitError> {
     let unsupported = |what, found, expected| Err(InitError::Unsupported { what, found, expected });
     let bytes = namespace.format().map_or(0, |format| u64::from(format.ms.get()));
@@ -471,7 +468,7 @@ fn protection(namespace: &IdentifyNamespace, protect: Protect) -> Result<Option<
     }
 }
 
-/// The shape of the namespace, if it is one that this driver serves.
+/// Geometry of the namespace, if this driver supports it.
 fn geometry(
     controller: &IdentifyController,
     namespace: &IdentifyNamespace,
@@ -490,7 +487,7 @@ fn geometry(
         _ => return unsupported("LBADS", u64::from(format.ds), "9 to 12: 512 to 4096 bytes"),
     };
     protection(namespace, options.protect)?;
-    // MDTS counts the smallest pages, as a power of two; 0 is no limit.
+    // MDTS is a power of two of the smallest pages; 0 means no limit.
     let most = match controller.mdts {
         0 => u64::MAX,
         mdts => PAGE_BYTES.checked_shl(u32::from(mdts)).filter(|b| *b != 0).unwrap_or(u64::MAX),
@@ -505,7 +502,7 @@ fn geometry(
     }
     let volatile_cache =
         controller.vwc & vwc::PRESENT != 0 && options.volatile_cache != Some(false);
-    // PRPs name whole dwords; so may lists.
+    // PRPs are dword aligned; SGLs may need that too.
     let any_byte = controller.sgls.get() & sgls::SUPPORTED == sgls::ANY_BYTE;
     let buffer_align = if any_byte && options.sgl != Sgl::Never { 1 } else { 4 };
     let transfer_bytes_max = most as u32;

@@ -1,9 +1,8 @@
-//! Reads and writes that are of use until a moment, and then no longer.
+//! Reads and writes with a deadline.
 //!
-//! When the moment has come the command is given up: it is not tried again, and the controller is asked
-//! to abort it. The call goes on until the device can no longer touch the buffer: until the command has
-//! ended, in whichever way, or a reset has ended it. So a late call may still succeed, if its completion
-//! comes before the abort.
+//! At the deadline the command is given up: it is not retried, and an Abort is sent. The future stays pending
+//! until the device can no longer access the buffer: until the command has ended, in any way, or a reset has
+//! ended it. So a late call may still succeed, if its completion arrives before the abort.
 
 use core::pin::pin;
 
@@ -19,11 +18,10 @@ use super::slots::Claim;
 use crate::{IoError, Kind};
 
 impl<P: HostPort> Queue<P> {
-    /// As [`read`](Queue::read), of use until `deadline`. Whoever waits for a command slot then, or for a
-    /// reset to end, waits no longer.
+    /// As [`read`](Queue::read), with a deadline, which also ends a wait for a command slot or for a reset.
     ///
     /// # Errors
-    /// [`Kind::TimedOut`]: the deadline has passed, and the device has not done it.
+    /// [`Kind::TimedOut`]: the deadline has passed without a success.
     pub async fn read_before(
         &self,
         lba: Lba,
@@ -36,8 +34,8 @@ impl<P: HostPort> Queue<P> {
         .await
     }
 
-    /// As [`write`](Queue::write), of use until `deadline`, as [`read_before`](Queue::read_before). What
-    /// was given up may have been written, whole, in part or not at all.
+    /// As [`write`](Queue::write), with a deadline as in [`read_before`](Queue::read_before). After a
+    /// time-out the data may have been written in whole, in part or not at all.
     ///
     /// # Errors
     /// As [`read_before`](Queue::read_before).
@@ -103,7 +101,7 @@ impl<P: HostPort> Queue<P> {
             return result;
         }
         match slot.give_up() {
-            // The device knows nothing of it, or not any more.
+            // The device has not received the command, or has finished with it.
             None => Err(Failed::Found(Kind::TimedOut)),
             Some(cid) => {
                 self.pair.count(|counters| counters.timeouts += 1);

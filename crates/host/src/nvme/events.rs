@@ -1,4 +1,4 @@
-//! Asynchronous events: one request is always with the controller (NVMe base 2.0, 5.2).
+//! Asynchronous events: one request is always outstanding (NVMe base 2.0, 5.2).
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -14,18 +14,17 @@ use wire::nvme::log::lid;
 use super::controller::Core;
 use crate::InitError;
 
-/// How many events are remembered.
 const EVENTS_KEPT: usize = 32;
 
-/// Between two events: a controller that has nothing else to say must not keep the host busy.
+/// Delay between two events, so that a stream of events cannot keep the host busy.
 const EVENT_PAUSE: Span = Span::ms(1);
 
-/// What the controller has told of.
+/// Events reported by the controller.
 #[derive(Default)]
 pub(super) struct Events {
     last: RefCell<VecDeque<AsyncEvent>>,
     count: Cell<u64>,
-    /// Space of flash whose collector the host leads is short, or there was a reset.
+    /// Notified when flash with host-directed GC is short of space, and after a reset.
     pub space: Signal,
 }
 
@@ -44,9 +43,8 @@ impl Events {
     }
 }
 
-/// Keeps a request with the controller, notes what it brings, and reads the page that the event
-/// names, so that such events may come again. Ends with the controller, or if it wants no such
-/// request.
+/// Keeps an event request outstanding, records its events, and reads the log page that an event names, which
+/// re-enables that event type. Ends with the controller, or if it rejects the request.
 pub(super) async fn listen<P: HostPort>(core: Rc<Core<P>>) {
     while core.health.running(core.rt()).await.is_ok() {
         let build = admin::async_event_request;
@@ -56,15 +54,15 @@ pub(super) async fn listen<P: HostPort>(core: Rc<Core<P>>) {
                 core.events.note(event);
                 core.rt().log("host", "event", u64::from(cqe.dw0.get()), 0);
                 if event.log_page() == lid::SUPERBLOCKS {
-                    // Whoever collects reads it.
+                    // The host-directed collector reads this page.
                     core.events.space.notify(core.rt());
                 } else {
-                    // A page that can't be read keeps its events to itself; there is nothing to do.
+                    // If the page can't be read, its events stay masked; nothing can be done about it.
                     core.admin.read_log(event.log_page()).await.ok();
                 }
                 core.rt().sleep(EVENT_PAUSE).await;
             }
-            // The next round waits until the controller is back.
+            // The next round waits until the controller is running again.
             Err(InitError::Reset { .. }) => core.events.space.notify(core.rt()),
             Err(error) => {
                 let status = match error {

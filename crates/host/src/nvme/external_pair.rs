@@ -1,5 +1,4 @@
-//! A queue pair whose commands somebody else forms, and whose completions somebody else takes:
-//! hardware beside the driver.
+//! Lent queue pairs: external hardware submits the commands and processes the completions.
 
 use alloc::rc::Rc;
 
@@ -12,8 +11,8 @@ use super::controller::{Controller, Core};
 use super::health::State;
 use crate::{InitError, quarantine};
 
-/// A polled queue pair in memory of its own. The driver has created it and touches it no more: it
-/// watches over none of its commands, and a reset of the controller ends it.
+/// A polled queue pair in its own memory. The driver has created it and does not use it: its commands are not
+/// supervised, and a reset of the controller ends it.
 pub struct ExternalPair<P: HostPort> {
     core: Rc<Core<P>>,
     qid: QueueId,
@@ -24,7 +23,7 @@ pub struct ExternalPair<P: HostPort> {
 }
 
 impl<P: HostPort> Controller<P> {
-    /// Creates a queue pair for somebody else, of so many entries each.
+    /// Creates a queue pair of `entries` entries per queue for external hardware.
     ///
     /// # Errors
     /// The controller has no queues of this length, or none left.
@@ -58,7 +57,7 @@ impl<P: HostPort> Controller<P> {
             registers::cq_head_doorbell(qid, cap.dstrd()),
         );
         let (cq_at, sq_at) = (completion.at(), submission.at());
-        // From here on the controller may know of the memory, whatever comes of this.
+        // From here on the controller may hold the addresses, whatever the result.
         let external_pair =
             ExternalPair { core: core.clone(), qid, entries, submission, completion, doorbells };
         core.admin.create_at(cq, cq_at, sq, sq_at).await?;
@@ -67,39 +66,39 @@ impl<P: HostPort> Controller<P> {
 }
 
 impl<P: HostPort> ExternalPair<P> {
-    /// Its number.
+    /// Queue identifier.
     pub fn qid(&self) -> QueueId {
         self.qid
     }
 
-    /// The entries of each queue.
+    /// Entries of each queue.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The memory of the submission queue.
+    /// Memory of the submission queue.
     pub fn submission(&self) -> &Buffer {
         &self.submission
     }
 
-    /// The memory of the completion queue.
+    /// Memory of the completion queue.
     pub fn completion(&self) -> &Buffer {
         &self.completion
     }
 
-    /// The register of the tail.
+    /// Register offset of the tail doorbell.
     pub fn tail_doorbell(&self) -> u32 {
         self.doorbells.0
     }
 
-    /// The register of the head.
+    /// Register offset of the head doorbell.
     pub fn head_doorbell(&self) -> u32 {
         self.doorbells.1
     }
 }
 
 impl<P: HostPort> Drop for ExternalPair<P> {
-    /// A controller that is not off may still write there: then nobody else ever gets the memory.
+    /// Quarantines the memory unless the controller is disabled: it may still write there.
     fn drop(&mut self) {
         if self.core.health.state() != State::Closed {
             quarantine(&self.submission);

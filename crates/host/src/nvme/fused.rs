@@ -1,9 +1,9 @@
-//! A comparison and the write behind it, as one (NVMe base 2.0, 3.4.2): the block is written if it holds what
-//! was expected, and nobody else writes in between.
+//! Fused Compare and Write (NVMe base 2.0, 3.4.2): the blocks are written if they hold the expected data,
+//! with no other write in between.
 //!
-//! The two lie side by side in the queue and are told of by one doorbell, so that a pair has two command
-//! slots before it forms either. Those that gather two take turns: whoever has one and waits for another
-//! waits for commands in flight, never for somebody who waits as well.
+//! The two entries are adjacent in the queue and share one doorbell, so a pair needs two command slots before
+//! it starts. Pairs acquire slots one at a time: the holder of one slot that waits for the second waits for
+//! commands in flight, never for another holder.
 
 use bus::{Buffer, HostPort};
 use runtime::{Lock, Rt};
@@ -18,11 +18,11 @@ use super::share::Held;
 use super::slots::{Claim, End};
 use crate::{BlockDevice, IoError, Kind};
 
-/// FUSE, of the first of two commands and of the second.
+/// Values of FUSE for the two commands.
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 
-/// The turn of who gathers two command slots, given back when it is dropped.
+/// Turn to acquire two command slots; released on drop.
 struct Turn<'a>(&'a Lock, &'a Rt);
 
 impl Drop for Turn<'_> {
@@ -31,23 +31,23 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Both buffers, and what became of the pair.
+/// Both buffers, and the result of the comparison.
 pub type Compared = ((Buffer, Buffer), Result<bool, IoError>);
 
 impl<P: HostPort> Queue<P> {
-    /// Writes `from` to the blocks from `lba` on if they hold what is in `with`, with no write of anybody
-    /// else in between; with `fua`, through any volatile cache. False: they hold something else, and nothing
-    /// was written. Both buffers are judged as that of a read is, and come back.
+    /// Writes `from` to the blocks from `lba` if they hold the data in `with`, with no other write in
+    /// between; with `fua`, through any volatile cache. Returns false if they hold other data; then nothing
+    /// was written. Both buffers are validated like that of a read, and come back.
     ///
-    /// A pair is sent once. One that a reset or a time-out came between may have been done or not, and done
-    /// again it would find its own write there and say that nothing was written: so it ends with an error,
-    /// and what the blocks hold is to be read.
+    /// A pair is submitted once. After a reset or a time-out it may have been done or not; a retry could
+    /// compare with its own write and report that nothing was written. So it ends with an error, and the
+    /// caller must read the blocks.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller that fuses no commands (FUSES), more blocks than it fuses (ACWU,
-    /// or the namespace's NACWU), a queue of one command, or protected blocks, as for
-    /// [`compare`](Queue::compare). [`Kind::Refused`]: buffers of different lengths. [`Kind::Reset`],
-    /// [`Kind::TimedOut`]: nobody knows whether it was done.
+    /// [`Kind::Unsupported`]: the controller fuses no commands (FUSES) or fewer blocks (ACWU, or the
+    /// namespace's NACWU), the queue has a depth of one, or the blocks are protected, as for
+    /// [`compare`](Queue::compare). [`Kind::Refused`]: the buffers differ in length. [`Kind::Reset`],
+    /// [`Kind::TimedOut`]: it is unknown whether the write was done.
     pub async fn compare_and_write(
         &self,
         lba: Lba,
@@ -60,7 +60,7 @@ impl<P: HostPort> Queue<P> {
         }
         let since = self.pair.rt().now();
         let (first, second, held) = self.two_slots().await;
-        // The controller works on both under the number of the second.
+        // The request trace uses the identifier of the second command.
         self.begin(&second, Some(since));
         let blocks = (with.bytes() / self.geometry().block_bytes as usize) as u32;
         let lists = &self.pair.lists;
@@ -106,7 +106,7 @@ impl<P: HostPort> Queue<P> {
         Ok(())
     }
 
-    /// Two command slots, and the right to submit where cores share the queue.
+    /// Acquires two command slots, and the right to submit if cores share the queue.
     async fn two_slots(&self) -> (Claim<'_>, Claim<'_>, Option<Held<'_>>) {
         let (rt, slots) = (self.pair.rt(), &self.pair.slots);
         self.pair.gathers.acquire(rt).await;
@@ -124,7 +124,7 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// Both commands, from their entries to what they come to.
+    /// Runs both commands to their end.
     async fn run_pair(
         &self,
         (first, compare): (&Claim<'_>, &impl Fn(CommandId) -> Sqe),
@@ -150,7 +150,7 @@ impl<P: HostPort> Queue<P> {
         self.became((first, ends.0), (second, ends.1))
     }
 
-    /// What became of a pair. The half that failed by itself says why; the other was aborted with it.
+    /// Result of a pair. The half that failed by itself holds the reason; the other was aborted with it.
     fn became(
         &self,
         (first, compared): (&Claim<'_>, End),
@@ -165,7 +165,8 @@ impl<P: HostPort> Queue<P> {
         };
         match (answer(first, compared), answer(second, written)) {
             (Some(of), Some(write)) if of.is_ok() && write.is_ok() => Ok(true),
-            // What is written was compared; what differs is not written, whatever became of the other half.
+            // A successful write implies a successful compare; a miscompare implies no write, whatever the
+            // other status.
             (None, Some(write)) if write.is_ok() => Ok(true),
             (Some(of), write) if of.kind() == Status::COMPARE_FAILURE => match write {
                 Some(write) if write.is_ok() => Err(Failed::Found(Kind::DeviceFailed)),
@@ -177,7 +178,7 @@ impl<P: HostPort> Queue<P> {
                 Err(failed(first, compared, of))
             }
             (_, Some(write)) if !write.is_ok() => Err(failed(second, written, write)),
-            // Half of it is done, which no controller may say.
+            // Half of the pair was done: invalid for a controller.
             _ => Err(Failed::Found(Kind::DeviceFailed)),
         }
     }

@@ -1,4 +1,4 @@
-//! A queue pair of a controller that another executor has: another core, where each core runs its own.
+//! Queue pairs for another executor: another core, where each core runs its own.
 //!
 //! ```text
 //!   where the controller is                 where the queue is to be
@@ -9,11 +9,10 @@
 //!                              ─── done ──► Granted::give_back
 //! ```
 //!
-//! What goes across is `Copy` and `Send`, and nothing is shared: the way of a command has neither lock nor
-//! message. Who has the queue watches over its commands, and cannot reset the controller: when one takes too
-//! long, the queue is given up, and its memory is never used again. A reset of the controller ends it. Where
-//! there are threads, `threads` carries all this across, and there aborts and resets are asked for and
-//! survived.
+//! Values that cross are `Copy` and `Send`; nothing is shared, so the path of a command has neither lock nor
+//! message. The executor with the queue supervises its commands, but cannot reset the controller: if a
+//! command takes too long, the queue is given up and its memory is quarantined. A reset of the controller
+//! ends the queue. With threads, `threads` carries the messages, and aborts and resets are supported.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -32,7 +31,7 @@ use super::queue::{Facts, Queue};
 use super::{Completion, QueueOptions, TICKS_PER_TIMEOUT};
 use crate::InitError;
 
-/// A queue pair that another executor may make.
+/// Permission for another executor to create a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     qid: QueueId,
@@ -43,7 +42,7 @@ pub struct Grant {
     timeout: Span,
 }
 
-/// Where the memory of such a pair lies.
+/// Memory addresses of such a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings {
     cq: CreateCq,
@@ -53,11 +52,11 @@ pub struct Rings {
 }
 
 impl<P: HostPort> Controller<P> {
-    /// A number for a queue pair that another executor is to have, and what that has to know.
+    /// Reserves an identifier for a queue pair of another executor.
     ///
     /// # Errors
-    /// The controller has no queues of this depth, or none left; or doorbells have shadows, which lie in
-    /// memory of this executor's.
+    /// The controller has no queues of this depth, or none left; or shadow doorbells are in use, which are in
+    /// this executor's memory.
     pub async fn grant(&self, options: QueueOptions) -> Result<Grant, InitError> {
         let core = self.core();
         core.running().await?;
@@ -79,14 +78,14 @@ impl<P: HostPort> Controller<P> {
         })
     }
 
-    /// Makes such a pair known to the controller.
+    /// Creates such a pair on the controller.
     pub async fn create_granted(&self, rings: &Rings) -> Result<(), InitError> {
         self.core().running().await?;
         let Rings { cq, cq_at, sq, sq_at } = *rings;
         self.core().admin.create_at(cq, cq_at, sq, sq_at).await
     }
 
-    /// Deletes it: the controller writes there no more.
+    /// Deletes it: the controller writes to its memory no more.
     pub async fn delete_granted(&self, rings: &Rings) -> Result<(), InitError> {
         self.core().running().await?;
         self.core().admin.delete(rings.cq.qid).await
@@ -94,15 +93,15 @@ impl<P: HostPort> Controller<P> {
 }
 
 impl Grant {
-    /// The pair's number.
+    /// Queue identifier.
     pub fn qid(&self) -> QueueId {
         self.qid
     }
 
-    /// The pair, in memory of this port's.
+    /// Allocates the pair in memory of `port`.
     ///
     /// # Errors
-    /// There is too little of it.
+    /// Not enough memory.
     pub fn accept<P: HostPort>(&self, port: &P) -> Result<Granted<P>, InitError> {
         let health = Rc::new(Health::new());
         let spec = PairSpec {
@@ -125,8 +124,8 @@ impl Grant {
     }
 }
 
-/// Such a pair, where it is used. Dropped before it is [given back](Self::give_back), its memory is never
-/// used again, as the controller may know of it.
+/// Such a pair on the executor that uses it. If it is dropped before it is [given back](Self::give_back), its
+/// memory is quarantined, as the controller may hold its addresses.
 pub struct Granted<P: HostPort> {
     pub(super) mine: Rc<Mine<P>>,
     queue: Rc<Queue<P>>,
@@ -134,27 +133,27 @@ pub struct Granted<P: HostPort> {
     timeout: Span,
 }
 
-/// What a queue's watch may want of whoever has the controller.
+/// Request of a queue's watchdog to the controller's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerRequest {
     Abort(CommandId),
     Reset,
 }
 
-/// Takes wishes to whoever has the controller.
+/// Sends requests to the controller's owner.
 pub(super) type Hears = Box<dyn Fn(OwnerRequest)>;
 
-/// What the queue's watch shares with whoever has it.
+/// State that the queue shares with its watchdog.
 pub(super) struct Mine<P: HostPort> {
     pub pair: Rc<Pair<P>>,
     pub health: Rc<Health>,
     is_known: Cell<bool>,
-    /// Where wishes go; none: nobody hears them.
+    /// Destination of requests; `None` if there is no recipient.
     pub owner_request: RefCell<Option<Hears>>,
 }
 
 impl<P: HostPort> Granted<P> {
-    /// Where its memory lies, for [`Controller::create_granted`].
+    /// Addresses of its memory, for [`Controller::create_granted`].
     pub fn rings(&self) -> Rings {
         let pair = &self.mine.pair;
         self.mine.is_known.set(true);
@@ -171,7 +170,7 @@ impl<P: HostPort> Granted<P> {
         Rings { cq, cq_at: pair.cq.at(), sq, sq_at: pair.sq.at() }
     }
 
-    /// The controller knows it: it takes commands from now on.
+    /// Opens the queue, which the controller has created: it accepts commands from now on.
     pub fn open(&self) -> Rc<Queue<P>> {
         let Mine { pair, health, .. } = &*self.mine;
         pair.open();
@@ -180,7 +179,8 @@ impl<P: HostPort> Granted<P> {
         self.queue.clone()
     }
 
-    /// The controller has deleted it: its memory is free. Commands end, and nothing is taken any more.
+    /// Frees the memory of a pair that the controller has deleted. Its commands end, and no more are
+    /// accepted.
     pub fn give_back(self) {
         let Mine { pair, health, .. } = &*self.mine;
         self.mine.forget();
@@ -201,18 +201,17 @@ impl<P: HostPort> Drop for Granted<P> {
 }
 
 impl<P: HostPort> Mine<P> {
-    /// Whether the controller may know of it.
+    /// Returns true if the controller may hold its addresses.
     pub fn is_known(&self) -> bool {
         self.is_known.get()
     }
 
-    /// Nobody watches over it any more.
     fn forget(&self) {
         self.is_known.set(false);
         self.health.asked.notify(self.pair.rt());
     }
 
-    /// Nothing will succeed any more, as the controller is Closed or Gone; it may write for ever.
+    /// Gives up the queue: the controller is Closed or Gone, and may still write.
     pub fn give_up(&self, over: State) {
         self.forget();
         self.health.set(self.pair.rt(), over);
@@ -221,7 +220,7 @@ impl<P: HostPort> Mine<P> {
         self.pair.clear();
     }
 
-    /// False: nobody hears it.
+    /// Sends a request; returns false if there is no recipient.
     fn owner_request(&self, owner_request: OwnerRequest) -> bool {
         let to = self.owner_request.borrow();
         if let Some(to) = &*to {
@@ -230,14 +229,14 @@ impl<P: HostPort> Mine<P> {
         to.is_some()
     }
 
-    /// Asks for a command's end, unless that was done already.
+    /// Requests the abort of a command, unless that was done already.
     fn abort(&self, cid: CommandId) {
         if self.owner_request.borrow().is_some() && self.pair.slots.mark_aborted(cid) {
             self.owner_request(OwnerRequest::Abort(cid));
         }
     }
 
-    /// One look at the controller and at all commands in flight. False: there is no hope.
+    /// Checks the controller and all commands in flight. Returns false if the queue is lost.
     async fn look(&self) -> bool {
         let pair = &self.pair;
         if pair.port().read32(registers::CSTS).await == u32::MAX {
@@ -260,7 +259,7 @@ impl<P: HostPort> Mine<P> {
         !hopeless || self.owner_request(OwnerRequest::Reset)
     }
 
-    /// What was asked of the watch. False: there is no hope.
+    /// Handles requests to the watchdog. Returns false if the queue is lost.
     fn serve_asks(&self) -> bool {
         let asks = self.health.take_asks();
         if asks.aborts {
@@ -270,7 +269,7 @@ impl<P: HostPort> Mine<P> {
     }
 }
 
-/// Watches over a pair until it is given back or up.
+/// Supervises a pair until it is given back or given up.
 async fn watch<P: HostPort>(mine: Rc<Mine<P>>, timeout: Span) {
     let rt = mine.pair.rt().clone();
     let tick = (timeout / TICKS_PER_TIMEOUT).max(Span::us(1));
@@ -283,7 +282,7 @@ async fn watch<P: HostPort>(mine: Rc<Mine<P>>, timeout: Span) {
         if timeout == Span::ZERO {
             asked.await;
         } else if let Either::First(()) = race(&mut asked, rt.sleep_until(next)).await {
-            // What matters is seen above.
+            // Requests are handled at the top of the loop.
             continue;
         }
         next = rt.now() + tick;

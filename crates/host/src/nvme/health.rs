@@ -1,4 +1,4 @@
-//! The state that a controller's queues share, and what they ask of its supervisor.
+//! Controller state shared by its queues, and their requests to the supervisor.
 
 use core::cell::Cell;
 
@@ -9,16 +9,16 @@ use crate::Kind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Running,
-    /// It is being started, or reset: commands wait.
+    /// Starting or resetting: commands wait.
     Starting,
-    /// It is being shut down: no new commands.
+    /// Shutting down: no new commands.
     Closing,
     Closed,
-    /// It doesn't answer, and won't.
+    /// No response, and none is expected.
     Gone,
 }
 
-/// What is asked of the supervisor; the later in this list, the more it matters.
+/// Pending requests to the supervisor, in increasing order of precedence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asks {
     pub aborts: bool,
@@ -27,14 +27,15 @@ pub(super) struct Asks {
     pub gone: bool,
 }
 
+/// Shared state of one controller.
 pub(super) struct Health {
     state: Cell<State>,
     changed: Signal,
     asks: Cell<Asks>,
     pub asked: Signal,
-    /// Resets that were completed.
+    /// Number of completed resets.
     pub resets: Cell<u64>,
-    /// The last reset was the caller's own wish: no command is to blame for it.
+    /// True if the last reset was requested by the caller: it does not count as a retry of any command.
     pub requested: Cell<bool>,
 }
 
@@ -60,7 +61,7 @@ impl Health {
         self.changed.notify(rt);
     }
 
-    /// Asks the supervisor, which runs as its own task, for something.
+    /// Adds a request to the supervisor, which runs as its own task.
     pub fn ask(&self, rt: &Rt, add: impl FnOnce(&mut Asks)) {
         let mut asks = self.asks.get();
         add(&mut asks);
@@ -68,13 +69,12 @@ impl Health {
         self.asked.notify(rt);
     }
 
-    /// What has been asked for since this was last called.
+    /// Takes the pending requests.
     pub fn take_asks(&self) -> Asks {
         self.asks.take()
     }
 
-    /// Waits until commands are taken, or never will be. Starting and resetting are bounded, so
-    /// this is.
+    /// Waits until commands are accepted, or never will be. Bounded, because starting and resetting are.
     #[inline]
     pub async fn running(&self, rt: &Rt) -> Result<(), Kind> {
         loop {

@@ -1,14 +1,14 @@
-//! Hybrid polling: when to look for completions, and when to sleep instead.
+//! Hybrid polling: when to poll for completions, and when to sleep.
 //!
 //! ```text
 //!   a command's age    0 ........ mean / 2 ........ 4 means, at least 100 us ........
-//!   what the pump does |   naps   |      looks all the time      | naps of age / 16   |
+//!   completion poller  |  sleep   |      polls all the time      | sleeps of age / 16 |
 //! ```
 //!
-//! The mean is that of commands of the same direction and size, and follows them. Of all commands in flight
-//! the one that asks for most decides: who looks, looks for all. With nothing in flight there is nothing to
-//! look for. The half is Linux's choice (block/blk-mq.c, its hybrid polling); the naps of what takes far too
-//! long are ours, so that a command that is held for ever, as one that asks for events, keeps no core awake.
+//! The mean is a moving average over commands of the same direction and size. Of all commands in flight the
+//! most urgent one decides, because one poll serves all. With nothing in flight there is no polling. Half the
+//! mean is Linux's choice (block/blk-mq.c, its hybrid polling). The sleeps for overdue commands are ours: a
+//! command that the device holds indefinitely, as an Asynchronous Event Request, keeps no core awake.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -17,34 +17,37 @@ use runtime::{Signal, Span, Time};
 use wire::QueueId;
 use wire::nvme::opcode::io as opcode;
 
-/// Sizes that are told apart: powers of two of blocks, and all that is longer.
+/// Size classes: powers of two of blocks; the last holds everything longer.
 const SIZES: usize = 12;
-/// Reads, then writes, then all else, of which no mean is kept: a flush takes what it takes.
+/// Class of all commands but reads and writes. It has no mean: the latency of a flush is not predictable.
 const OTHER: usize = 2 * SIZES;
-/// The list of what takes far longer than its like.
+/// List of commands that have exceeded their class's patience.
 const LATE: usize = OTHER + 1;
+/// Marks the end of a list.
 const NONE: u16 = u16::MAX;
-/// A command that is in no list.
+/// A command in no list.
 const GROUNDED: u8 = u8::MAX;
 
-/// What is expected within this is looked for all the time: about what a sleep ends late by.
+/// Commands expected within this time are polled for without sleeping: about the delay by which a sleep ends
+/// late.
 const PATIENCE_MIN: Span = Span::us(100);
-/// It is looked for until it is this many means old.
+/// Age, in means, until which a command is polled for.
 const PATIENCE_MEANS: u64 = 4;
-/// Naps of what is older are this part of its age, and so is what they add to it;
+/// Divisor of an overdue command's age that gives the next sleep, and so the most latency that it adds.
 const SLEEPS_IN_AGE: u64 = 16;
-/// they are never longer than this.
+/// Longest sleep for an overdue command.
 const SLEEP_MAX: Span = Span::ms(1);
-/// The weight of one command in the mean of its like.
+/// Weight of one command in its class's mean.
 const WEIGHT: i64 = 8;
 
-/// What a queue's pump does next.
+/// Next action of a completion poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
+    /// No command is in flight.
     Idle,
-    /// Nothing is expected before this moment.
+    /// Nothing is expected before this time.
     After(Time),
-    /// Something is expected now; if it has not come by this moment, it is to be asked again.
+    /// A completion is expected now: poll until this time, then call `next` again.
     Now(Time),
 }
 
@@ -56,22 +59,23 @@ struct Flight {
     behind: Cell<u16>,
 }
 
-/// The first and the last of a list in the order of submission.
+/// First and last command of a list, in submission order.
 struct List {
     first: Cell<u16>,
     last: Cell<u16>,
 }
 
-/// What one queue has in flight, and how long its like has taken.
+/// Commands in flight of one queue, and the mean latency of each class.
 pub(super) struct HybridPolling {
+    /// One entry per command slot, indexed by slot.
     flights: Box<[Flight]>,
     lists: [List; LATE + 1],
     means: [Cell<Span>; OTHER],
-    /// Lists that hold something, a bit each.
+    /// Bitmap of the lists that are not empty.
     held: Cell<u32>,
-    /// When the pump, which sleeps, wants to look; zero: it is awake.
+    /// Time at which the sleeping poller wakes; zero if it is awake.
     asleep_until: Cell<Time>,
-    /// It is to look earlier than it wanted to.
+    /// Notified when the poller must wake earlier.
     pub woken: Signal,
 }
 
@@ -94,7 +98,7 @@ impl HybridPolling {
         }
     }
 
-    /// The device gets the command of this slot. True: the pump sleeps, and is to be woken.
+    /// Records the submission of a slot's command. Returns true if the poller sleeps and must be woken.
     #[inline]
     pub fn begin(&self, slot: u16, class: usize, now: Time) -> bool {
         let flight = &self.flights[usize::from(slot)];
@@ -108,7 +112,7 @@ impl HybridPolling {
         wakes
     }
 
-    /// The command of this slot has ended: its like take so long.
+    /// Records the end of a slot's command and updates the mean of its class.
     #[inline]
     pub fn end(&self, slot: u16, now: Time) {
         let flight = &self.flights[usize::from(slot)];
@@ -123,14 +127,14 @@ impl HybridPolling {
         }
     }
 
-    /// Nothing is in flight any more.
+    /// Removes all commands.
     pub fn clear(&self) {
         self.flights.iter().for_each(|flight| flight.list.set(GROUNDED));
         self.lists.iter().for_each(List::clear);
         self.held.set(0);
     }
 
-    /// What to do now. Who sleeps says so, to be woken if something is expected earlier.
+    /// Returns the next action. A poller that sleeps is woken if a completion is expected earlier.
     pub fn next(&self, now: Time) -> Look {
         let (mut expected, mut until) = (Time::NEVER, Time::NEVER);
         for list in (0..LATE).filter(|list| self.held.get() & 1 << list != 0) {
@@ -166,7 +170,7 @@ impl HybridPolling {
         look
     }
 
-    /// Zero where it is not known.
+    /// Mean of a class; zero if unknown.
     fn mean(&self, class: usize) -> Span {
         self.means.get(class).map_or(Span::ZERO, Cell::get)
     }
@@ -225,8 +229,8 @@ impl List {
     }
 }
 
-/// Whose mean is a command's: reads and writes by the number of their blocks, which the low half of Dword 12
-/// gives less one (NVM command set 1.0, 3.2.4 and 3.2.6).
+/// Class of a command. Reads and writes are classified by their number of blocks, which the low half of Dword
+/// 12 holds zero-based (NVM command set 1.0, 3.2.4 and 3.2.6).
 pub(super) fn class(queue: QueueId, code: u8, dword12: u32) -> usize {
     let blocks = (dword12 & 0xffff) + 1;
     let size = (blocks.ilog2() as usize).min(SIZES - 1);
@@ -245,7 +249,7 @@ mod tests {
         Time::ZERO + Span::us(us)
     }
 
-    /// A queue that has learnt that reads of one block take so long.
+    /// A queue whose mean for reads of one block is `mean_us`.
     fn knowing(mean_us: u64) -> HybridPolling {
         let hybrid_polling = HybridPolling::new(8);
         hybrid_polling.begin(0, 0, at(0));
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_mean_is_slept_then_it_looks_then_hybrid_polling_grow_with_age() {
+    fn hybrid_poll_sleeps_half_mean_then_polls_then_backs_off() {
         let hybrid_polling = knowing(80);
         assert_eq!(hybrid_polling.next(at(100)), Look::Idle);
         assert!(hybrid_polling.begin(3, 0, at(1000)), "who sleeps for ever is woken");
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_follows_both_ways() {
+    fn mean_latency_tracks_increase_and_decrease() {
         let hybrid_polling = knowing(80);
         for round in 1..=200 {
             hybrid_polling.begin(1, 0, at(1000 * round));
@@ -279,7 +283,7 @@ mod tests {
             "{}",
             hybrid_polling.mean(0)
         );
-        // Slept through: it is never seen earlier than half the mean, and the mean comes down all the same.
+        // Completions after a sleep are never seen before half the mean; the mean decreases all the same.
         for round in 300..400 {
             hybrid_polling.begin(1, 0, at(1000 * round));
             let slept = hybrid_polling.mean(0) / 2;
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_expected_first_decides_and_wakes_who_sleeps_longer() {
+    fn earliest_expected_completion_wakes_poller() {
         let hybrid_polling = knowing(80);
         hybrid_polling.begin(0, SIZES, at(0));
         hybrid_polling.end(0, at(1000));
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_held_for_ever_does_not_hide_those_behind_it() {
+    fn hung_command_does_not_hide_later_ones() {
         let hybrid_polling = knowing(80);
         hybrid_polling.begin(1, 0, at(0));
         hybrid_polling.begin(2, OTHER, at(0));

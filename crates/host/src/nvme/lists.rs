@@ -1,5 +1,5 @@
-//! Where a command's data lies, as the command says it: a scatter gather list of one descriptor, or PRPs, and
-//! memory of each slot for a list of them, or for the range of a Dataset Management or a Copy.
+//! Data pointers: a scatter gather list of one descriptor, or PRPs. Each slot has memory for a PRP list, or
+//! for the range of a Dataset Management or a Copy.
 
 use bus::{Arena, Buffer, OutOfMemory};
 use wire::BusAddr;
@@ -11,7 +11,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::{PAGE_BYTES, Sgl};
 
-/// Room for one PRP list for each slot, so that no transfer needs memory of its own.
+/// Memory for one PRP list per slot, so that no transfer has to allocate.
 pub(super) struct PrpLists {
     memory: Buffer,
     bytes_each: usize,
@@ -19,7 +19,7 @@ pub(super) struct PrpLists {
 }
 
 impl PrpLists {
-    /// For so many slots, and transfers of up to so many bytes.
+    /// Allocates lists for `depth` slots and transfers of up to `transfer_bytes_max` bytes.
     pub fn new(
         arena: &Arena,
         depth: u16,
@@ -30,8 +30,8 @@ impl PrpLists {
         Ok(PrpLists { memory: arena.buffer(usize::from(depth) * bytes_each)?, bytes_each, sgl })
     }
 
-    /// Describes a buffer that was judged, and so is no longer than the longest transfer. A long one takes
-    /// the slot's list, if it is PRPs that describe it.
+    /// Describes a validated buffer, which is no longer than the longest transfer. A long buffer uses the
+    /// slot's list if PRPs describe it.
     #[inline]
     pub fn describe(&self, slot: u16, buffer: &Buffer) -> DataPointer {
         let short = prp::without_list(buffer.at(), buffer.bytes() as u64, PAGE_BYTES);
@@ -41,7 +41,7 @@ impl PrpLists {
         }
     }
 
-    /// The same of one for which PRPs alone are too few, or not asked for.
+    /// Describes a buffer that needs a list, or an SGL.
     fn describe_long(&self, slot: u16, buffer: &Buffer) -> DataPointer {
         if self.sgl != Sgl::Never {
             return DataPointer::Sgl(Descriptor::data(buffer.at(), buffer.bytes() as u32));
@@ -57,22 +57,22 @@ impl PrpLists {
         .expect("the buffer was judged, and the list has room for the longest transfer")
     }
 
-    /// A list of one range, in the slot's memory.
+    /// Stores one range in the slot's memory and describes it.
     pub fn range(&self, slot: u16, range: &(impl IntoBytes + Immutable)) -> DataPointer {
         let offset = usize::from(slot) * self.bytes_each;
         self.memory.copy_in(offset, range.as_bytes());
         DataPointer::Prp { prp1: BusAddr(self.memory.at().0 + offset as u64), prp2: BusAddr(0) }
     }
 
-    /// The memory, to be given up for good where the device may still read it.
+    /// Memory of the lists, for quarantine.
     pub fn memory(&self) -> &Buffer {
         &self.memory
     }
 }
 
-/// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays in its
-/// page, or whole pages. Counts the largest transfer that begins in the middle of a page. A range of Dataset
-/// Management or Copy fits too.
+/// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays within one page, or
+/// whole pages. Sized for the longest transfer with an unaligned start. A range of Dataset Management or Copy
+/// fits too.
 fn list_bytes(transfer_bytes_max: u32) -> usize {
     let entries = prp::list_entries(PAGE_BYTES - 4, u64::from(transfer_bytes_max), PAGE_BYTES);
     let bytes = (entries * prp::ENTRY_BYTES).next_power_of_two();
@@ -89,12 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_room_for_the_longest_transfer_wherever_it_begins() {
+    fn prp_list_fits_longest_unaligned_transfer() {
         assert_eq!(list_bytes(4096), 32);
         assert_eq!(list_bytes(128 << 10), 256);
         assert_eq!(list_bytes(1 << 20), 2048);
         assert_eq!(list_bytes(2 << 20), 4096);
-        // One page more than a list page can name: a chain.
+        // One page more than one list page can address: two chained lists.
         assert_eq!(list_bytes((2 << 20) + 4096), 8192);
     }
 }

@@ -1,4 +1,4 @@
-//! NVMe: the driver of a controller that follows the NVM Express specification.
+//! NVMe: driver for a controller that follows the NVM Express specification.
 //!
 //! ```text
 //!   Controller ── bring-up, identify, features ──► Admin (the admin queue pair and the registers)
@@ -7,11 +7,11 @@
 //!     Queue ── read, write, flush ──► Pair          supervisor (one task: the watchdog)
 //!                                      ├ rings: entries in host memory
 //!                                      ├ slots: one per command in flight
-//!                                      └ pump (one task: completions)
+//!                                      └ completion poller (one task)
 //! ```
 //!
-//! Bring-up follows NVMe base 2.0, 3.5; the rings, 3.3.1 and NVMe over PCIe 1.0, 3.1.2.
-//! [`Queue::read`] tells the story of one command.
+//! Bring-up follows NVMe base 2.0, 3.5; the rings follow 3.3.1 and NVMe over PCIe 1.0, 3.1.2. [`Queue::read`]
+//! shows the path of one command.
 
 mod admin;
 mod bar;
@@ -57,12 +57,12 @@ use wire::Nsid;
 use wire::nvme::admin::Priority;
 use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
-/// The costs that a port is asked for: building a command and ringing for it, taking in its
-/// completion, and, if an interrupt told of it, getting back to the caller.
+/// Names of the host costs: building a command and ringing its doorbell; processing its completion; returning
+/// to the caller after an interrupt.
 pub const COSTS: &[&str] = &["submit", "complete", "context switch"];
 
-/// The stages that this driver marks: the wait for a command slot, its costs, and the time from the
-/// device's last mark until the caller was woken.
+/// Stages that this driver records: the wait for a command slot, its costs, and the time from the device's
+/// last record until the caller is woken.
 pub const STAGES: &[&str] = &[
     "slot wait",
     "guard",
@@ -74,65 +74,64 @@ pub const STAGES: &[&str] = &[
     "interrupt",
 ];
 
-/// The most commands that one queue has in flight: what the slot's bits in a command's number can
-/// name.
+/// Largest queue depth: commands in flight that the slot bits of a command identifier can address.
 pub const DEPTH_MAX: u16 = 1 << 12;
 
-/// The low bits of a command's number name its slot; the others tell one use of it from the next. A queue
-/// that is deeper than these can name takes as many more as it needs.
+/// Low bits of a command identifier that hold its slot; the high bits count uses of the slot. A deeper queue
+/// takes as many more slot bits as it needs.
 pub const SLOT_BITS: u32 = runtime::SLOT_BITS;
 
-/// The memory page, in bytes: CC.MPS = 0.
+/// Memory page in bytes: CC.MPS = 0.
 const PAGE_BYTES: u64 = 4096;
 
-/// How often a register is asked while the driver waits for it.
+/// Poll interval of a register that the driver waits for.
 const REGISTER_POLL: Span = Span::ms(1);
 
-/// The watchdog looks this many times within a time-out.
+/// Checks of the watchdog per time-out.
 const TICKS_PER_TIMEOUT: u64 = 8;
 
-/// So many completions that make no sense, and the controller is reset.
+/// Number of invalid completions after which the controller is reset.
 const PROTOCOL_ERRORS_MAX: u32 = 64;
 
-/// How a controller is started and watched over.
+/// Options of a controller: bring-up, time-outs and features.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The namespace to use; none: the first active one.
+    /// Namespace to use. `None`: the first active one.
     pub nsid: Option<Nsid>,
-    /// I/O queues to ask the controller for, at least 1.
+    /// Number of I/O queues to request, at least 1.
     pub queues: u16,
-    /// A command that takes longer is aborted, and if that doesn't help the controller is reset.
-    /// Zero: commands take as long as they take, and a link that dies in silence is not noticed.
+    /// Age at which a command is aborted; if that does not end it, the controller is reset. Zero: no limit,
+    /// and a link that fails silently is not noticed.
     pub timeout: Span,
-    /// An admin command that takes longer has failed.
+    /// Time limit of an admin command.
     pub admin_timeout: Span,
-    /// How often a command that was lost to a time-out or a reset is submitted again.
+    /// Retries of a command that was lost to a time-out or a reset.
     pub retries: u32,
-    /// The least that the controller is given to become ready, whatever CAP.TO says.
+    /// Lower bound of the time to become ready, overriding CAP.TO.
     pub ready_floor: Span,
-    /// The most that the controller is given to become ready, whatever CAP.TO says; the default is the most
-    /// that this can say.
+    /// Upper bound of the time to become ready, overriding CAP.TO. The default is the largest value of
+    /// CAP.TO.
     pub ready_ceiling: Span,
-    /// No transfer is longer than this, in bytes, even if the controller could.
+    /// Upper bound of a transfer in bytes, below the controller's own limit.
     pub transfer_bytes_max: u32,
-    /// Turns the volatile write cache on or off, where there is one; none: as it is.
+    /// Enables or disables the volatile write cache, if present. `None`: unchanged.
     pub volatile_cache: Option<bool>,
-    /// Weighted round robin between the classes of queues, by these weights; none: round robin.
+    /// Weights of weighted round robin between queue priorities. `None`: round robin.
     pub arbitration: Option<Arbitration>,
-    /// Completions that share an interrupt, and how long one waits for others; none: the controller is
-    /// left as it is.
+    /// Interrupt coalescing: number of completions per interrupt, and how long one waits for others. `None`:
+    /// the controller's setting is unchanged.
     pub coalescing: Option<InterruptCoalescing>,
-    /// Doorbells have shadows in memory, and are rung only where the controller asks for it. A controller
-    /// that has none is refused.
+    /// Use shadow doorbells in memory, and ring only when the controller requests it. A controller without
+    /// them is rejected.
     pub shadow_doorbells: bool,
-    /// Which buffers scatter gather lists describe, where the controller has them.
+    /// Buffers described by scatter gather lists, if the controller supports them.
     pub sgl: Sgl,
-    /// Who makes and checks protection information, where blocks have it.
+    /// Side that generates and checks protection information, on namespaces that have it.
     pub protect: Protect,
-    /// The controller may go by itself to power states that are left and entered within this, after fifty
-    /// times as long without work; none, or one that can't: it stays where it is.
+    /// The controller may enter power states by itself whose entry and exit take no longer than this, after
+    /// fifty times as long without work. `None`, or no support: it stays in its state.
     pub power_saving: Option<Span>,
-    /// How completions of admin commands are noticed.
+    /// Completion mode of the admin queue.
     pub admin_completion: Completion,
 }
 
@@ -159,16 +158,16 @@ impl Default for Options {
     }
 }
 
-/// What an I/O queue is like.
+/// Options of an I/O queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
-    /// Commands in flight at most: 1 to [`DEPTH_MAX`]. The rings have one entry more.
+    /// Queue depth: commands in flight, 1 to [`DEPTH_MAX`]. The rings have one entry more.
     pub depth: u16,
-    /// How completions are noticed.
+    /// Completion mode.
     pub completion: Completion,
-    /// When the device is told of new commands.
+    /// When the submission doorbell is rung.
     pub doorbell: Doorbell,
-    /// The queue's class, for controllers that arbitrate by weight.
+    /// Priority of the queue, for controllers that arbitrate by weight.
     pub priority: Priority,
 }
 
@@ -183,28 +182,28 @@ impl Default for QueueOptions {
     }
 }
 
-/// How completions are noticed.
+/// Completion mode of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// The driver watches the queue's memory.
+    /// The driver polls the queue's memory.
     Polled,
-    /// It sleeps for half the time that commands of the kind have taken, and watches then; with nothing in
-    /// flight it sleeps until there is. Of interfaces beside NVMe only those that use its queues do so; the
-    /// others watch.
+    /// Hybrid polling: the driver sleeps for half the mean latency of commands of this kind, then polls; with
+    /// nothing in flight it sleeps. Only NVMe and the interfaces that use its queues support it; the others
+    /// poll.
     Hybrid,
-    /// The device signals this vector.
+    /// The device raises this interrupt vector.
     Interrupt {
-        /// The MSI-X vector.
+        /// MSI-X vector.
         vector: u16,
     },
 }
 
-/// Which buffers scatter gather lists describe, of one descriptor each; PRPs describe the others.
+/// Buffers that a scatter gather list of one descriptor describes; PRPs describe the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
     /// None.
     Never,
-    /// Those for which PRPs would take a list, or which begin where PRPs can't.
+    /// Those that would need a PRP list, or that begin at an address PRPs do not allow.
     Long,
     /// All.
     Always,
@@ -215,6 +214,6 @@ pub enum Sgl {
 pub enum Doorbell {
     /// For each command, at once.
     Each,
-    /// Once for all commands that were queued in one pass of the executor.
+    /// Once for all commands queued in one pass of the executor.
     Batched,
 }

@@ -1,4 +1,4 @@
-//! A submission queue and its completion queue: what the admin queue and the I/O queues share.
+//! Queue pair: code shared by the admin queue and the I/O queues.
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
@@ -20,22 +20,22 @@ use super::slots::Slots;
 use super::{Completion, Doorbell, PROTOCOL_ERRORS_MAX, Sgl};
 use crate::{InitError, quarantine};
 
-/// What one queue has done so far.
+/// Statistics of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Commands given to the device.
+    /// Commands submitted.
     pub submissions: u64,
-    /// Completions that were delivered.
+    /// Completions delivered.
     pub completions: u64,
-    /// Writes to the submission queue's doorbell.
+    /// Writes to the submission doorbell.
     pub sq_doorbells: u64,
-    /// Writes to the completion queue's doorbell.
+    /// Writes to the completion doorbell.
     pub cq_doorbells: u64,
-    /// Writes to either that shadow doorbells have made needless.
+    /// Doorbell writes saved by shadow doorbells.
     pub saved_doorbells: u64,
-    /// Completions that made no sense and were ignored.
+    /// Invalid completions, which were ignored.
     pub protocol_errors: u64,
-    /// Times that the watchdog found completions which no interrupt had told of.
+    /// Times that the watchdog found completions without an interrupt.
     pub lost_interrupts: u64,
     /// Commands that exceeded their time.
     pub timeouts: u64,
@@ -48,33 +48,33 @@ pub(super) struct Pair<P: HostPort> {
     pub sq: SubmissionRing,
     pub cq: CompletionRing,
     pub lists: PrpLists,
-    /// Whose turn it is to gather two slots.
+    /// Turn to acquire two slots at once.
     pub gathers: Lock,
-    /// Where the host makes and checks protection information.
+    /// Memory for protection information, if the host generates and checks it.
     pub tags: Option<Tags>,
     completion: Completion,
-    /// When to look, where completions are polled for in part, and what waking costs.
+    /// Hybrid polling and the cost of a wake-up; `None` with other completion modes.
     hybrid_polling: Option<(HybridPolling, Cost)>,
     doorbell: Doorbell,
     sq_doorbell: u32,
     cq_doorbell: u32,
-    /// Completions that were taken since the device was last told.
+    /// Completions taken since the last head doorbell.
     unacknowledged: Cell<u32>,
-    /// The tail that the doorbell was last told, and the head.
+    /// Last tail and last head that were written.
     last_tail: Cell<u32>,
     told_head: Cell<u32>,
-    /// The shadows of both doorbells, once the controller may know of them; whether it looks at them.
+    /// Shadow doorbells, once the controller may know their addresses; and whether it uses them.
     shadows: RefCell<Option<Rc<Shadows>>>,
     keeps_shadows: Cell<bool>,
-    /// Whether the device works on it. While it doesn't, nobody touches rings or doorbells.
+    /// True while the device serves the pair. Otherwise rings and doorbells must not be accessed.
     open: Cell<bool>,
-    /// Whether its tasks are to end.
+    /// True if its tasks must end.
     stopped: Cell<bool>,
-    /// Whether the device knows of its memory, and may use it.
+    /// True if the device has the memory's addresses and may use it.
     exposed: Cell<bool>,
-    /// `open` or `stopped` has changed.
+    /// Notified at changes of `open` and `stopped`.
     turned: Signal,
-    /// Commands wait for the doorbell.
+    /// Notified when commands wait for a batched doorbell.
     dirty: Signal,
     health: Rc<Health>,
     pub counters: Cell<Counters>,
@@ -85,34 +85,33 @@ pub(super) struct Pair<P: HostPort> {
 
 struct Stages {
     completion: Stage,
-    /// Polling, or taking the interrupt.
+    /// Time to poll, or to take the interrupt.
     noticing: Stage,
 }
 
-/// A completion queue has at least so many entries, where the controller has queues of that length:
-/// then the device need not be told of every single completion.
+/// Minimum entries of a completion queue, if the controller supports that length: the head doorbell then need
+/// not be written for every completion.
 const CQ_ENTRIES_MIN: u32 = 64;
 
-/// How a pair is to be.
 pub(super) struct PairSpec {
     pub qid: QueueId,
     pub depth: u16,
     pub completion: Completion,
     pub doorbell: Doorbell,
-    /// The longest transfer of one command, in bytes.
+    /// Longest transfer of one command in bytes.
     pub transfer_bytes_max: u32,
-    /// Which buffers scatter gather lists describe.
+    /// Buffers that scatter gather lists describe.
     pub sgl: Sgl,
-    /// Whether the host makes and checks protection information.
+    /// True if the host generates and checks protection information.
     pub tags: bool,
     /// CAP.DSTRD.
     pub stride: u8,
-    /// The most entries of a queue (CAP.MQES).
+    /// Most entries of a queue (CAP.MQES).
     pub entries_max: u32,
 }
 
 impl<P: HostPort> Pair<P> {
-    /// A closed pair with its memory, and the tasks that serve it.
+    /// Creates a closed pair with its memory, and starts its tasks.
     pub fn start(port: &P, health: &Rc<Health>, spec: &PairSpec) -> Result<Rc<Pair<P>>, InitError> {
         let sq_doorbell = registers::sq_tail_doorbell(spec.qid, spec.stride);
         let cq_doorbell = registers::cq_head_doorbell(spec.qid, spec.stride);
@@ -194,17 +193,17 @@ impl<P: HostPort> Pair<P> {
         self.completion
     }
 
-    /// Whether interrupts tell of its completions, and may be lost.
+    /// Returns true if completions are signalled by interrupts, which may be lost.
     pub fn is_interrupted(&self) -> bool {
         matches!(self.completion, Completion::Interrupt { .. })
     }
 
-    /// The device is about to learn where the memory lies.
+    /// Records that the device is about to get the memory's addresses.
     pub fn expose(&self) {
         self.exposed.set(true);
     }
 
-    /// The device works on it from now on.
+    /// Opens the pair: the device serves it.
     pub fn open(&self) {
         self.expose();
         self.recent_errors.set(0);
@@ -212,13 +211,13 @@ impl<P: HostPort> Pair<P> {
         self.turned.notify(self.rt());
     }
 
-    /// Nobody touches the rings or the doorbells from now on.
+    /// Closes the pair: rings and doorbells are not accessed from now on.
     pub fn close(&self) {
         self.open.set(false);
         self.turned.notify(self.rt());
     }
 
-    /// The device can no longer write: its commands are lost, and the rings are empty.
+    /// Marks commands as lost and empties the rings. The device must be unable to write.
     pub fn clear(&self) {
         assert!(!self.open.get(), "a pair is closed before it is cleared");
         self.exposed.set(false);
@@ -235,16 +234,15 @@ impl<P: HostPort> Pair<P> {
         self.unacknowledged.set(0);
     }
 
-    /// The device could not be stopped: it may fetch commands from here and write completions and
-    /// data for ever. What it knows of is never used again, or somebody else's bytes would become
-    /// commands.
+    /// Quarantines all memory of the pair: the device could not be stopped, and may fetch commands and write
+    /// completions and data at any time. Reused memory could be fetched as commands.
     pub fn quarantine(&self) {
         if self.exposed.replace(false) {
             quarantine(self.sq.memory());
             quarantine(self.cq.memory());
             quarantine(self.lists.memory());
             self.tags.iter().for_each(|tags| quarantine(tags.memory()));
-            // They are the controller's, as the admin queue is.
+            // Shadow pages belong to the controller, as the admin queue does.
             if self.qid == QueueId::ADMIN {
                 self.shadows.borrow().iter().for_each(|shadows| shadows.quarantine());
             }
@@ -252,15 +250,14 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// The controller is about to learn of the shadows of both doorbells, and to look at what they say at
-    /// first.
+    /// Initialises the shadows of both doorbells, before the controller gets their addresses.
     pub fn begin_shadows(&self, shadows: &Rc<Shadows>) {
         shadows.begin(self.sq_doorbell, self.last_tail.get());
         shadows.begin(self.cq_doorbell, self.told_head.get());
         self.shadows.replace(Some(shadows.clone()));
     }
 
-    /// From now on it looks at them, and asks to be rung for what it does not see there.
+    /// The controller uses the shadows from now on.
     pub fn keep_shadows(&self) {
         self.keeps_shadows.set(true);
     }
@@ -272,7 +269,7 @@ impl<P: HostPort> Pair<P> {
         self.dirty.notify(self.rt());
     }
 
-    /// Gives a command to the device. Always where it is put together: it goes from registers to the ring.
+    /// Submits a command. Inlined always, so that an entry goes from registers to the ring.
     #[inline(always)]
     pub fn submit(&self, sqe: Sqe) {
         self.store(sqe);
@@ -282,7 +279,7 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// Gives two commands that are fused: side by side, and told of by one doorbell.
+    /// Submits two fused commands: adjacent entries, one doorbell.
     pub fn submit_pair(&self, first: Sqe, second: Sqe) {
         self.store(first);
         self.submit(second);
@@ -305,7 +302,7 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// Tells the device of the commands that it doesn't know of.
+    /// Writes the tail doorbell if the tail has advanced.
     fn ring(&self) {
         let tail = self.sq.tail();
         if !self.open.get() {
@@ -317,7 +314,7 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// Tells a doorbell, or its shadow alone; whether the doorbell was written.
+    /// Writes a doorbell, or its shadow alone; returns true if the doorbell was written.
     #[inline]
     fn tell(&self, doorbell: u32, old: u32, new: u32) -> bool {
         if self.keeps_shadows.get() && !self.tell_shadow(doorbell, old, new) {
@@ -327,7 +324,7 @@ impl<P: HostPort> Pair<P> {
         true
     }
 
-    /// Tells a doorbell's shadow, if it has one; whether the doorbell itself is to be told too.
+    /// Writes a doorbell's shadow, if it has one; returns true if the doorbell must be written too.
     fn tell_shadow(&self, doorbell: u32, old: u32, new: u32) -> bool {
         let shadows = self.shadows.borrow();
         let must_ring = shadows.as_ref().is_none_or(|all| all.tell(&self.port, doorbell, old, new));
@@ -337,15 +334,15 @@ impl<P: HostPort> Pair<P> {
         must_ring
     }
 
-    /// Takes in the completions that are there, at most one for each entry of the queue: a device
-    /// that completes faster than we look must not hold up everybody else. Gives their number.
+    /// Processes the completions present, at most one per entry of the queue, so that a fast device cannot
+    /// starve other tasks. Returns their number.
     pub fn drain(&self) -> u32 {
-        // The device hears of its room when a quarter of the queue is due, not for each entry: every
-        // telling costs a posted write, and live it takes the doorbell's line from the device. It can't
-        // be left waiting: a queue that looks full to it holds more than a quarter for us to take.
+        // The head doorbell is written once per quarter of the queue: each write costs a posted write and,
+        // live, takes the doorbell's cache line from the device. The device cannot stall on this: a queue
+        // that looks full to it has more than a quarter to process.
         let quarter = (self.cq.entries() / 4).max(1);
         let mut taken = 0;
-        // Who is told of a completion may act at once, and close the pair.
+        // A caller woken by a completion may act at once, and close the pair.
         while taken < self.cq.entries()
             && self.open.get()
             && let Some(cqe) = self.cq.take()
@@ -358,15 +355,15 @@ impl<P: HostPort> Pair<P> {
             }
             self.validate(&cqe);
         }
-        // A pin is held for as long as the device has not heard of what was taken.
+        // A pin stays asserted until the device has the new head.
         if self.holds_a_pin() && self.open.get() && self.unacknowledged.replace(0) > 0 {
             self.tell_head();
         }
         taken
     }
 
-    /// Its interrupts may be a pin's: bring-up is where vectors are not in use yet, and there is only this
-    /// queue.
+    /// Returns true if interrupts may use a pin: during bring-up vectors are not in use yet, and this is the
+    /// only queue.
     fn holds_a_pin(&self) -> bool {
         self.qid == QueueId::ADMIN && self.completion == (Completion::Interrupt { vector: 0 })
     }
@@ -405,7 +402,7 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    /// The command's time goes to the completion's way here, and to our noticing it.
+    /// Records the stages of a completion: its transfer to the host, and the delay until it was noticed.
     fn mark_noticed(&self, cqe: &Cqe) {
         let rt = self.rt();
         rt.attach_trace(self.qid.0, cqe.cid.get());
@@ -423,21 +420,21 @@ impl<P: HostPort> Pair<P> {
     }
 }
 
-/// What the pump has noticed.
+/// Event that the completion poller waits for.
 enum Noticed {
     Completions,
     Gone,
 }
 
-/// Takes in completions, as long as the pair has tasks.
+/// Processes completions, as long as the pair has tasks.
 async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
     let mut interrupts = 0;
     while !pair.stopped.get() {
-        // One waiter for all rounds: a change of state must end a wait that memory would not.
+        // One waiter for all rounds: a change of state must end a wait for memory.
         let mut turned = pair.turned.changed(pair.rt(), pair.turned.version());
         while pair.open.get() {
             let noticed = match pair.completion {
-                // Pinned where it is made: live, to move what was stored just now takes long.
+                // Pinned in place: live, moving a value that was just stored is slow.
                 Completion::Polled => race(&mut turned, pin!(on_completion(&pair))).await,
                 Completion::Hybrid => race(&mut turned, on_completion_or_sleep(&pair)).await,
                 Completion::Interrupt { vector } => {
@@ -467,7 +464,7 @@ async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
     }
 }
 
-/// Waits until the completion queue's next entry has come.
+/// Waits until the completion queue's next entry has arrived.
 async fn on_completion<P: HostPort>(pair: &Pair<P>) -> Noticed {
     let (at, bytes) = pair.cq.next_at();
     let check = || {
@@ -480,7 +477,7 @@ async fn on_completion<P: HostPort>(pair: &Pair<P>) -> Noticed {
     pair.port.on_memory(at, bytes, check).await
 }
 
-/// The same, with naps before it is expected. It may not have come: then it is to be asked again.
+/// Same with hybrid polling. May return without a completion; the caller then polls again.
 async fn on_completion_or_sleep<P: HostPort>(pair: &Pair<P>) -> Noticed {
     let (hybrid_polling, waking) = pair.hybrid_polling.as_ref().expect("a hybrid pair has them");
     let rt = pair.rt();
@@ -502,7 +499,7 @@ async fn on_completion_or_sleep<P: HostPort>(pair: &Pair<P>) -> Noticed {
     if pair.port.is_gone() { Noticed::Gone } else { Noticed::Completions }
 }
 
-/// Rings once for all commands that were queued since it was last this task's turn.
+/// Rings once for all commands queued since this task last ran.
 async fn ring_batches<P: HostPort>(pair: Rc<Pair<P>>) {
     while !pair.stopped.get() {
         let seen = pair.dirty.version();

@@ -1,36 +1,36 @@
-//! Which queue a command goes to: policies of Kristian Elsebø, "Improving Disk Performance in Vortex With
-//! NVMe" (2015), section 4.5.
+//! Queue selection policies of Kristian Elsebø, "Improving Disk Performance in Vortex With NVMe" (2015),
+//! section 4.5.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
 
-/// How commands of several cores are spread over queues.
+/// Distribution of several cores' commands over queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// All queues in turn, whichever core asks: each is shared, and has a lock.
+    /// All queues round robin, from every core: each is shared and has a lock.
     RoundRobin,
-    /// A queue for each core, and no lock.
+    /// One queue per core, without locks.
     PerCore,
-    /// As many queues for each core as there are for all, in turn, and no lock.
+    /// The queues divided evenly among the cores; each core uses its own round robin, without locks.
     Pool,
-    /// One queue of 128 commands under a lock, as a RAID controller has.
+    /// One queue of 128 commands under a lock, like a RAID controller.
     Single,
 }
 
-/// Commands of the one queue of [`Policy::Single`].
+/// Depth of the one queue of [`Policy::Single`].
 pub const SINGLE_DEPTH: u16 = 128;
 
-/// The queues that a policy wants.
+/// Number and depth of the queues of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many.
+    /// Number of queues.
     pub queues: u16,
-    /// Commands in flight of each.
+    /// Depth of each.
     pub depth: u16,
 }
 
 impl Shape {
-    /// Commands that can be outstanding at once.
+    /// Most commands outstanding at once.
     pub const fn outstanding(&self) -> u64 {
         self.queues as u64 * self.depth as u64
     }
@@ -41,13 +41,13 @@ impl Policy {
     pub const ALL: [Policy; 4] =
         [Policy::Single, Policy::RoundRobin, Policy::PerCore, Policy::Pool];
 
-    /// Whether cores share queues, and so take turns under a lock.
+    /// True if cores share queues, and so need locks.
     pub const fn is_shared(self) -> bool {
         matches!(self, Policy::RoundRobin | Policy::Single)
     }
 
-    /// The queues for so many cores, of a controller that has `queues` for `depth` commands each. With fewer
-    /// queues than cores, cores without a queue of their own share one, from the first on.
+    /// Shape for `cores` cores, on a controller with `queues` queues of `depth` commands. With fewer queues
+    /// than cores, cores share the queues, from the first on.
     pub fn shape(self, cores: u16, queues: u16, depth: u16) -> Shape {
         let (cores, queues) = (cores.max(1), queues.max(1));
         match self {
@@ -59,17 +59,17 @@ impl Policy {
     }
 }
 
-/// One core's choice among queues, command by command.
+/// Queue selection of one core.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     first: u16,
     count: u16,
-    /// Whose turn it is: of all cores together where queues are shared.
+    /// Next queue; common to all cores if queues are shared.
     next: Rc<Cell<u16>>,
 }
 
 impl Chooser {
-    /// Choosers for so many cores among the queues of a shape.
+    /// Choosers of `cores` cores over the queues of a shape.
     pub fn for_cores(policy: Policy, cores: u16, shape: Shape) -> impl Iterator<Item = Chooser> {
         let together = Rc::new(Cell::new(0));
         let each = match policy {
@@ -86,7 +86,7 @@ impl Chooser {
         })
     }
 
-    /// The queue of the next command.
+    /// Queue of the next command.
     pub fn choose(&self) -> u16 {
         let turn = self.next.get();
         self.next.set(if turn + 1 >= self.count { 0 } else { turn + 1 });
@@ -101,7 +101,7 @@ mod tests {
 
     /// Elsebø (2015), 4.5 and 5.4: eight cores, and an SSD of 31 queues of 4096 entries.
     #[test]
-    fn the_counts_of_the_thesis() {
+    fn queue_counts_match_thesis() {
         let counts = [
             (Policy::RoundRobin, 31, 126_945),
             (Policy::PerCore, 8, 32_760),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_where() {
+    fn chooser_distributes_commands_by_policy() {
         assert_eq!(choices(Policy::RoundRobin, 2, 3), [[0, 1], [2, 0], [1, 2], [0, 1]]);
         assert_eq!(choices(Policy::PerCore, 2, 3), [[0, 1]; 4]);
         assert_eq!(choices(Policy::Pool, 2, 5), [[0, 2], [1, 3], [0, 2], [1, 3]]);

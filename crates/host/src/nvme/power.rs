@@ -1,5 +1,4 @@
-//! Power states: the one that a caller wants, and those that the controller may go to by itself (NVMe
-//! base 2.0, 8.15).
+//! Power states: setting one, and autonomous transitions (NVMe base 2.0, 8.15).
 
 use bus::HostPort;
 use runtime::Span;
@@ -14,13 +13,11 @@ use super::Controller;
 use super::admin::Admin;
 use crate::InitError;
 
-/// After so many times what it takes to leave a state and enter it, without work, it pays to enter it. As
-/// Linux has it by default.
+/// Idle time before a transition, in multiples of the state's entry and exit latencies. Linux's default.
 const PAYS_AFTER: u64 = 50;
 
-/// From which states to which the controller is to go by itself, if entering and leaving may take this
-/// long in all: from each to the next below that commands are not processed in, and that is left and
-/// entered in time.
+/// Table of autonomous transitions: from each state to the next non-operational state below it whose entry
+/// and exit latencies are at most `most` together. `None` if there is no such state.
 pub(super) fn transitions(controller: &IdentifyController, most: Span) -> Option<ApstTable> {
     let (mut table, mut below) = (ApstTable::stays(), None);
     for (number, state) in (0..=controller.npss.min(31)).zip(&controller.psd).rev() {
@@ -37,7 +34,7 @@ pub(super) fn transitions(controller: &IdentifyController, most: Span) -> Option
 }
 
 impl<P: HostPort> Admin<P> {
-    /// Lets the controller go to states by itself.
+    /// Enables autonomous transitions.
     pub async fn let_it_save(&self, table: &ApstTable) -> Result<(), InitError> {
         let step = "Set Features: Autonomous Power State Transition";
         let buffer = self.pair.port().arena().buffer(size_of::<ApstTable>())?;
@@ -54,11 +51,11 @@ impl<P: HostPort> Admin<P> {
 }
 
 impl<P: HostPort> Controller<P> {
-    /// Brings the controller into this power state, until it goes to another by itself or is reset.
-    /// Returns when it has been entered.
+    /// Sets the controller's power state; returns when it has been entered. It holds until an autonomous
+    /// transition or a reset.
     ///
     /// # Errors
-    /// As any command of its kind; [`InitError::Refused`] for a state that there is not.
+    /// As for any admin command; [`InitError::Refused`] if the controller has no such state.
     pub async fn set_power_state(&self, state: u8) -> Result<(), InitError> {
         self.core().running().await?;
         let value = PowerManagement::new().with_ps(state & 0x1f).into_bits();
@@ -78,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn only_states_that_are_left_in_time_and_only_downwards() {
+    fn apst_uses_only_lower_states_within_latency() {
         let mut controller = IdentifyController { npss: 4, ..IdentifyController::default() };
         let idle = [state(200, 800, true), state(2_000, 8_000, true)];
         controller.psd[..5].copy_from_slice(&[

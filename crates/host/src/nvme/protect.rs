@@ -1,9 +1,8 @@
-//! Protection information that the host makes and checks itself (NVM command set 1.0, 5.2; T10's of 16 bits).
+//! Protection information generated and checked by the host (NVM command set 1.0, 5.2; 16-bit guard of T10).
 //!
-//! Where the controller does that alone, nothing watches over the link. Where the host does it, what it
-//! writes is guarded before it leaves, the controller checks what it takes, and what is read is checked a
-//! last time where it has arrived. The tags of a command lie in memory of its slot's own (MPTR), which is
-//! there from the start, as the command's rings are.
+//! If only the controller handles it, the link is not protected. If the host does, data is protected before
+//! it leaves, the controller checks what it receives, and data read is checked again at the host. The tags of
+//! a command are in memory of its slot (MPTR), allocated at start like the command's rings.
 
 use bus::{Arena, Buffer, HostPort, OutOfMemory};
 use wire::nvme::entry::Sqe;
@@ -15,34 +14,34 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::queue::Queue;
 use crate::{Geometry, InitError, IoError};
 
-/// The name under which a port is asked what it costs to make or to check what guards 512 bytes.
+/// Name of the cost of generating or checking the protection information of 512 bytes.
 pub const GUARD_COST: &str = "guard";
 
-/// The shortest block, which is also what the cost is counted in, bytes.
+/// Shortest block in bytes; also the unit of the cost.
 const UNIT_BYTES: usize = 512;
 
-/// The longest block that this driver serves, bytes.
+/// Longest supported block in bytes.
 const BLOCK_BYTES_MAX: usize = 4096;
 
-/// An application tag of all ones says that nothing is compared.
+/// Application tag that disables all checks.
 const NOT_COMPARED: u16 = u16::MAX;
 
-/// Who makes protection information, and who checks it.
+/// Side that generates and checks protection information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protect {
-    /// The controller makes it at a write, and checks it and takes it away at a read (PRACT).
+    /// The controller generates it on writes, and checks and strips it on reads (PRACT).
     #[default]
     Device,
-    /// The host makes it at a write, and checks it at a read; the controller checks it at both. A namespace
-    /// without it is refused.
+    /// The host generates it on writes and checks it on reads; the controller checks it on both. A namespace
+    /// without it is rejected.
     Host {
-        /// The application tag of all blocks; not all ones, by which nothing would be compared.
+        /// Application tag of all blocks. All ones is invalid: it disables all checks.
         application: u16,
     },
 }
 
 impl Protect {
-    /// Whether a controller may be started so, if its blocks are protected so.
+    /// Checks that the setting is supported for a namespace with this protection type.
     pub(super) fn validate(self, kind: Option<Guard>) -> Result<(), InitError> {
         let Protect::Host { application } = self else { return Ok(()) };
         let unsupported =
@@ -63,7 +62,7 @@ impl Protect {
     }
 }
 
-/// What a queue says of the protection information of its namespace's blocks.
+/// Protection information settings of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guards {
     kind: Guard,
@@ -75,8 +74,9 @@ impl Guards {
         kind.map(|kind| Guards { kind, by })
     }
 
-    /// Of the blocks from `lba` on; whether the controller is to `act`, or only to check. Reference tags are
-    /// the blocks' numbers, whatever the type; of type 3, whose are not compared, they are the first block's.
+    /// Protection fields of a command at `lba`; with `act` the controller generates and strips the tags,
+    /// otherwise it only checks. Reference tags are the LBAs for all types; for type 3, which does not
+    /// compare them, the first block's LBA.
     #[inline]
     fn says(&self, lba: Lba, act: bool) -> Protection {
         let (application, mask) = match self.by {
@@ -96,7 +96,8 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// For so many slots and transfers of up to so many bytes, in blocks of whatever length.
+    /// Allocates tags for `depth` slots and transfers of up to `transfer_bytes_max` bytes, for any block
+    /// length.
     pub fn new(arena: &Arena, depth: u16, transfer_bytes_max: u32) -> Result<Tags, OutOfMemory> {
         let bytes_each = transfer_bytes_max as usize / UNIT_BYTES * pi::BYTES;
         let memory = arena.buffer(usize::from(depth) * bytes_each)?;
@@ -111,14 +112,14 @@ impl Tags {
         BusAddr(self.memory.at().0 + self.offset(slot) as u64)
     }
 
-    /// The memory, to be given up for good where the device may still use it.
+    /// Memory of the tags, for quarantine.
     pub fn memory(&self) -> &Buffer {
         &self.memory
     }
 }
 
 impl<P: HostPort> Queue<P> {
-    /// What a Read, a Write or a Compare in this slot says where blocks are protected.
+    /// Adds the protection fields to a Read, Write or Compare in this slot, if the blocks are protected.
     #[inline]
     pub(super) fn protected(&self, sqe: Sqe, lba: Lba, slot: u16) -> Sqe {
         let Some(guards) = &self.guards else { return sqe };
@@ -131,8 +132,8 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// What a command says that moves nothing: whether the controller is to make protection information, or
-    /// to check it.
+    /// Adds the protection fields to a command without a transfer; `act` selects whether the controller
+    /// generates protection information or checks it.
     pub(super) fn with_pi(&self, sqe: Sqe, lba: Lba, act: bool) -> Sqe {
         match &self.guards {
             None => sqe,
@@ -140,13 +141,13 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// Whether the host makes and checks its blocks' protection information.
+    /// Returns true if the host generates and checks the protection information.
     #[inline]
     pub(super) fn guards_itself(&self) -> bool {
         self.guards.is_some_and(|guards| guards.by.is_by_host())
     }
 
-    /// Makes the protection information of what is about to be written or compared by this slot's command.
+    /// Generates the protection information for the data of this slot's Write or Compare.
     pub(super) async fn make_tags(&self, slot: u16, lba: Lba, data: &Buffer) {
         self.pay_for(data).await;
         let (Some(guards), Some(tags)) = (&self.guards, &self.pair.tags) else { return };
@@ -158,7 +159,7 @@ impl<P: HostPort> Queue<P> {
         });
     }
 
-    /// Checks what this slot's command has read, and names the first block that is not what it should be.
+    /// Checks the data that this slot's command has read; the error holds the first wrong block.
     pub(super) async fn check_tags(
         &self,
         slot: u16,
@@ -188,8 +189,8 @@ impl<P: HostPort> Queue<P> {
     }
 }
 
-/// Gives each block of the data, with its number. Shared memory is copied first: what is looked at does not
-/// change meanwhile.
+/// Calls `look` with the number and the data of each block, copied from shared memory first so that the data
+/// cannot change during the check.
 fn each_block(geometry: &Geometry, data: &Buffer, mut look: impl FnMut(u32, &[u8])) {
     let mut block = [0; BLOCK_BYTES_MAX];
     let block = &mut block[..geometry.block_bytes as usize];

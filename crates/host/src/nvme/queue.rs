@@ -1,4 +1,4 @@
-//! An I/O queue: reads, writes, flushes and deallocations of one namespace.
+//! I/O queue: reads, writes, flushes and deallocations of one namespace.
 
 use alloc::rc::Rc;
 use core::future::Future;
@@ -23,13 +23,13 @@ use super::slots::{Claim, End};
 use super::{Completion, Sgl};
 use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
-/// An I/O queue pair of a started controller.
+/// I/O queue pair of a started controller.
 pub struct Queue<P: HostPort> {
     pub(super) pair: Rc<Pair<P>>,
     pub(super) priority: Priority,
-    /// Where its work is done: the pair's core, but for a handle of another one.
+    /// Port that pays the costs: the pair's core, or another core that shares the queue.
     port: P,
-    /// How the cores take turns that share it.
+    /// Locking, if several cores share the queue.
     pub(super) share: Option<Share>,
     health: Rc<Health>,
     nsid: Nsid,
@@ -42,19 +42,19 @@ pub struct Queue<P: HostPort> {
     pub(super) stages: Stages,
 }
 
-/// What a queue has to know of its controller.
+/// Properties of the controller that a queue needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub nsid: Nsid,
     pub geometry: Geometry,
     pub deallocated: Deallocated,
     pub retries: u32,
-    /// Which buffers scatter gather lists describe.
+    /// Buffers that scatter gather lists describe.
     pub sgl: Sgl,
-    /// What protects the namespace's blocks, and by whom.
+    /// Type of the namespace's protection information, and the side that generates it.
     pub kind: Option<Guard>,
     pub protect: Protect,
-    /// What else there is beside reads and writes.
+    /// Optional commands.
     pub abilities: Abilities,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct Facts {
 pub(super) struct Costs {
     pub submit: Cost,
     pub complete: Cost,
-    /// Only where an interrupt tells of completions.
+    /// Only with interrupts.
     pub context_switch: Option<Cost>,
-    /// Of 512 bytes; only where the host guards them.
+    /// Cost per 512 bytes, only if the host generates protection information.
     pub guard: Cost,
 }
 
@@ -74,11 +74,13 @@ pub(super) struct Stages {
     pub completion: Stage,
 }
 
-/// Why a command has failed: what the caller is told, without the block that only its author knows. One word,
-/// so that what almost always is "it has not" takes no room on its way.
+/// Error of a command, without the LBA, which only its caller has. One word, so that the common case of
+/// success stays cheap.
 #[derive(Clone, Copy)]
 pub(super) enum Failed {
+    /// Detected by the driver itself.
     Found(Kind),
+    /// Reported by the device as a status.
     Answered(Status),
 }
 
@@ -91,13 +93,12 @@ impl Failed {
     }
 }
 
-/// What a command came to that has not succeeded.
+/// Disposition of a command that has not succeeded.
 pub(super) enum Verdict {
     Ended(Failed),
-    /// It was lost with the device, or ended because it took too long: this is how it ends if it is
-    /// not tried again.
+    /// Lost with the device, or aborted because it took too long. Holds the error if it is not retried.
     TryAgain(Kind),
-    /// It was lost through no fault of its own.
+    /// Lost in a reset that the caller requested: resubmitted without counting a retry.
     Repeat,
 }
 
@@ -136,8 +137,8 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// A handle on this queue for a core that shares it with others: the same commands, submitted from there
-    /// under a lock. `is_home` says that it is the core on which completions are taken in.
+    /// Handle on this queue for another core: the same slots and rings, submissions serialised by a lock.
+    /// `is_home` is true for the core that processes the completions.
     pub fn shared_by(
         &self,
         port: &P,
@@ -162,7 +163,7 @@ impl<P: HostPort> Queue<P> {
         })
     }
 
-    /// The same queue pair and command slots, for another namespace.
+    /// Same queue pair and command slots, for another namespace.
     pub(super) fn facing(
         &self,
         nsid: Nsid,
@@ -188,18 +189,18 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// The namespace that it reads and writes.
+    /// Namespace of the queue.
     pub fn nsid(&self) -> Nsid {
         self.nsid
     }
 
-    /// Reads blocks from `lba` on until `into` is full.
+    /// Reads blocks from `lba` until `into` is full.
     ///
     /// `into` begins at a multiple of [`Geometry::buffer_align`] bytes and holds whole blocks, at most
-    /// [`Geometry::transfer_bytes_max`]. It comes back with the result. If this future is dropped,
-    /// the buffer goes back to its arena when the device can no longer write to it.
+    /// [`Geometry::transfer_bytes_max`]. It comes back with the result. If this future is dropped, the buffer
+    /// goes back to its arena when the device can no longer write to it.
     ///
-    /// The command's journey begins with this call and is left for the caller to finish.
+    /// The command's request trace begins with this call; the caller finishes it.
     pub async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
         let blocks = match self.geometry.validate(lba, &into) {
             Ok(blocks) => blocks,
@@ -225,8 +226,8 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache.
-    /// Else as [`read`](Self::read).
+    /// Writes all of `from` to the blocks from `lba`; with `fua`, through any volatile cache. Otherwise as
+    /// [`read`](Self::read).
     pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
         let blocks = match self.geometry.validate(lba, &from) {
             Ok(blocks) => blocks,
@@ -250,7 +251,7 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// Makes durable what was written to the namespace and completed before.
+    /// Makes all writes to the namespace durable that completed before.
     pub async fn flush(&self) -> Result<(), IoError> {
         let (slot, held) = match self.slot_at_once() {
             Some(slot) => (slot, None),
@@ -260,7 +261,7 @@ impl<P: HostPort> Queue<P> {
         result.map_err(|failed| failed.at(None))
     }
 
-    /// Gives blocks back, by a Dataset Management of one range, which lies in memory of the slot's own.
+    /// Deallocates blocks by a Dataset Management of one range, stored in the slot's memory.
     pub async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
         if self.deallocated == Deallocated::Unsupported {
             let why = "a controller with Dataset Management (ONCS)";
@@ -276,8 +277,8 @@ impl<P: HostPort> Queue<P> {
         self.run(&slot, held, &build).await.map_err(|failed| failed.at(Some(lba)))
     }
 
-    /// One command whose data lie where its author has put them, and who keeps them until it has ended:
-    /// for FastPath. A journey that the current task has along goes on under the command's number.
+    /// Runs a command of FastPath, whose caller owns the data buffer until the command has ended. The current
+    /// task's request trace continues under the command's identifier.
     pub(crate) async fn carry_out(
         &self,
         lba: Option<Lba>,
@@ -292,7 +293,7 @@ impl<P: HostPort> Queue<P> {
         self.run(&slot, None, &build).await.map_err(|failed| failed.at(lba))
     }
 
-    /// One command, from the entry to its verdict, and again if the device was reset under it.
+    /// Runs a command to its end; submits it again if the device was reset under it.
     pub(super) async fn run(
         &self,
         slot: &Claim<'_>,
@@ -312,7 +313,7 @@ impl<P: HostPort> Queue<P> {
             if !self.takes_commands() {
                 self.ready().await.map_err(Failed::Found)?;
             }
-            // The entry is stored, then the doorbell rings; from here on the device may write.
+            // Entry first, then the doorbell. From here on the device may write.
             self.pair.submit(build(slot.launch()));
             drop(held.take());
             let end = slot.end().await;
@@ -339,8 +340,8 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// A command slot that is free now, which takes no wait; the command's journey begins with it. A queue
-    /// that cores share has its slots under its lock.
+    /// Takes a command slot without waiting, if one is free, and begins the command's request trace. `None`
+    /// on a queue that cores share: its slots are under its lock.
     #[inline]
     pub(super) fn slot_at_once(&self) -> Option<Claim<'_>> {
         if self.share.is_some() {
@@ -352,7 +353,7 @@ impl<P: HostPort> Queue<P> {
         Some(slot)
     }
 
-    /// Waits for a command slot; the command's journey begins with it.
+    /// Waits for a command slot and begins the command's request trace.
     pub(super) async fn slot(&self) -> (Claim<'_>, Option<Held<'_>>) {
         if let Some(share) = &self.share {
             return self.slot_in_turn(share).await;
@@ -364,7 +365,8 @@ impl<P: HostPort> Queue<P> {
         (slot, None)
     }
 
-    /// Begins a command's journey, if it is followed: live, a clock that nobody needs is not read.
+    /// Begins a command's request trace, if it is sampled. Live, an unsampled command does not read the
+    /// clock.
     #[inline]
     pub(super) fn begin(&self, slot: &Claim<'_>, since: Option<Time>) {
         let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
@@ -377,7 +379,7 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// The same under a queue's lock, which decides who comes next.
+    /// Waits for a slot under a shared queue's lock, which decides the order.
     async fn slot_in_turn<'a>(&'a self, share: &'a Share) -> (Claim<'a>, Option<Held<'a>>) {
         let (rt, slots) = (self.pair.rt(), &self.pair.slots);
         let since = rt.now();
@@ -394,17 +396,17 @@ impl<P: HostPort> Queue<P> {
         (slot, Some(held))
     }
 
-    /// How many blocks a transfer of all of this buffer has, if one command could do it.
+    /// Validates a transfer of all of `buffer` by one command; returns its length in blocks.
     pub(super) fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
         self.geometry.validate(lba, buffer)
     }
 
-    /// Commands that were given up are to end soon.
+    /// Requests aborts for commands that were given up.
     pub(super) fn ask_for_an_end(&self) {
         self.health.ask(self.pair.rt(), |asks| asks.aborts = true);
     }
 
-    /// Whether it takes commands now.
+    /// Returns true if commands are accepted now.
     #[inline]
     pub(super) fn takes_commands(&self) -> bool {
         self.health.state() == State::Running && !self.port.is_gone()
@@ -420,7 +422,7 @@ impl<P: HostPort> Queue<P> {
         self.health.running(self.pair.rt()).await
     }
 
-    /// What the end of a command that has not succeeded means to its caller.
+    /// Disposition of a command that has ended without success.
     #[cold]
     pub(super) fn verdict(&self, slot: &Claim<'_>, end: End, status: Status) -> Verdict {
         let aborted = was_aborted(status);
@@ -442,27 +444,27 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
-    /// Its number.
+    /// Queue identifier.
     pub fn qid(&self) -> QueueId {
         self.pair.qid()
     }
 
-    /// Commands in flight at most.
+    /// Queue depth: most commands in flight.
     pub fn depth(&self) -> u16 {
         self.pair.slots.depth()
     }
 
-    /// Command slots that nobody has: all of them, once every command has ended.
+    /// Number of free command slots; equals [`depth`](Self::depth) if no command is in flight.
     pub fn slots_free(&self) -> usize {
         self.pair.slots.available()
     }
 
-    /// What it has done so far.
+    /// Statistics of the queue.
     pub fn counters(&self) -> Counters {
         self.pair.counters.get()
     }
 
-    /// The port that it works through.
+    /// Port that pays the queue's costs.
     pub fn port(&self) -> &P {
         &self.port
     }

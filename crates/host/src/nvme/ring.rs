@@ -1,4 +1,4 @@
-//! The two rings of a queue pair, as they lie in host memory (NVMe base 2.0, 3.3.1).
+//! The two rings of a queue pair, in host memory (NVMe base 2.0, 3.3.1).
 
 use core::cell::Cell;
 
@@ -9,10 +9,10 @@ use wire::nvme::entry::{Cqe, Sqe};
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// Where a completion's last word lies, whose bit 16 is the phase tag.
+/// Offset of a completion's last dword, whose bit 16 is the phase tag.
 const CQE_FLAG_AT: usize = CQE_BYTES - 4;
 
-/// A submission queue: the driver writes, the device reads.
+/// Submission queue: the driver writes, the device reads.
 pub(super) struct SubmissionRing {
     memory: Buffer,
     entries: u32,
@@ -20,27 +20,27 @@ pub(super) struct SubmissionRing {
 }
 
 impl SubmissionRing {
-    /// An empty ring in `memory`, which holds it exactly.
+    /// Creates an empty ring in `memory`, whose size must match exactly.
     pub fn new(memory: Buffer, entries: u32) -> SubmissionRing {
         assert!(memory.bytes() == SubmissionRing::bytes(entries) && entries >= 2);
         memory.zero();
         SubmissionRing { memory, entries, tail: Cell::new(0) }
     }
 
-    /// What a ring of so many entries takes, in bytes.
+    /// Bytes of a ring of `entries` entries.
     pub const fn bytes(entries: u32) -> usize {
         entries as usize * SQE_BYTES
     }
 
-    /// Empties it. The device must not be using it.
+    /// Empties the ring. The device must not be using it.
     pub fn clear(&self) {
         self.memory.zero();
         self.tail.set(0);
     }
 
-    /// Stores an entry. The number of command slots is one less than that of entries, so there is
-    /// room. The next entry's line, which the device has read, is asked for meanwhile: a store that had to
-    /// wait for it would hold up all stores behind it, and whoever loads what they have stored.
+    /// Stores an entry. There is room: a ring has one entry more than the queue has command slots. Also
+    /// prefetches the cache line of the next entry, which the device has read: a store that misses would
+    /// delay all later stores and the loads that wait for them.
     #[inline(always)]
     pub fn push(&self, sqe: Sqe) {
         let tail = self.tail.get();
@@ -51,7 +51,7 @@ impl SubmissionRing {
         self.memory.memory().prefetch_line(at);
     }
 
-    /// What the doorbell is to be told.
+    /// Value of the tail doorbell.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.tail.get()
@@ -67,54 +67,55 @@ impl SubmissionRing {
         self.memory.at()
     }
 
-    /// The memory, to be given up for good where the device may still fetch from it.
+    /// Memory of the ring, for quarantine.
     pub fn memory(&self) -> &Buffer {
         &self.memory
     }
 }
 
-/// A completion queue: the device writes, the driver reads.
+/// Completion queue: the device writes, the driver reads.
 pub(super) struct CompletionRing {
     memory: Buffer,
     entries: u32,
     head: Cell<u32>,
-    /// The phase tag that a new entry has in this pass.
+    /// Phase tag of new entries in this pass.
     phase: Cell<bool>,
 }
 
 impl CompletionRing {
-    /// An empty ring in `memory`, which holds it exactly.
+    /// Creates an empty ring in `memory`, whose size must match exactly.
     pub fn new(memory: Buffer, entries: u32) -> CompletionRing {
         assert!(memory.bytes() == CompletionRing::bytes(entries) && entries >= 2);
         memory.zero();
         CompletionRing { memory, entries, head: Cell::new(0), phase: Cell::new(true) }
     }
 
-    /// What a ring of so many entries takes, in bytes.
+    /// Bytes of a ring of `entries` entries.
     pub const fn bytes(entries: u32) -> usize {
         entries as usize * CQE_BYTES
     }
 
-    /// Empties it. The device must not be using it.
+    /// Empties the ring. The device must not be using it.
     pub fn clear(&self) {
         self.memory.zero();
         self.head.set(0);
         self.phase.set(true);
     }
 
-    /// Whether the next entry has come. Acquire: what the device wrote before its phase tag, the
-    /// data of the command among it, is seen after this.
+    /// Returns true if the next entry has arrived. Acquire: writes of the device before its phase tag,
+    /// including the command's data, are visible after this.
     #[inline]
     pub fn has_next(&self) -> bool {
         let flag = self.memory.load_u32(self.head.get() as usize * CQE_BYTES + CQE_FLAG_AT);
         (flag >> 16 & 1 != 0) == self.phase.get()
     }
 
-    /// Copies the next entry out, if it has come: once, so that what is judged is what is used.
+    /// Copies the next entry out, if it has arrived. It is copied once, so that the validated bytes are the
+    /// bytes used.
     #[inline]
     pub fn take(&self) -> Option<Cqe> {
         let (head, phase) = (self.head.get(), self.phase.get());
-        // The phase tag is bit 16 of the last dword, as the bytes lie.
+        // The phase tag is bit 16 of the last dword, in memory byte order.
         let is_new = |last: u64| (u64::from_le(last) >> 48 & 1 != 0) == phase;
         let words = self.memory.read_words_if(head as usize * CQE_BYTES, is_new)?;
         if head + 1 == self.entries {
@@ -126,7 +127,7 @@ impl CompletionRing {
         Some(Cqe::from_words(words))
     }
 
-    /// What the doorbell is to be told.
+    /// Value of the head doorbell.
     #[inline]
     pub fn head(&self) -> u32 {
         self.head.get()
@@ -142,13 +143,13 @@ impl CompletionRing {
         self.memory.at()
     }
 
-    /// Where the next entry will be, and how long it is.
+    /// Address and length in bytes of the next entry.
     pub fn next_at(&self) -> (BusAddr, u32) {
         let offset = u64::from(self.head.get()) * CQE_BYTES as u64;
         (BusAddr(self.memory.at().0 + offset), CQE_BYTES as u32)
     }
 
-    /// The memory, to be given up for good where the device may still write to it.
+    /// Memory of the ring, for quarantine.
     pub fn memory(&self) -> &Buffer {
         &self.memory
     }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_new_until_the_phase_of_its_pass_is_over() {
+    fn cq_phase_tag_inverts_each_pass() {
         let ring = ring(3);
         for pass in 0..5_u16 {
             for index in 0..3 {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_ring_begins_anew() {
+    fn cleared_cq_restarts_with_phase_one() {
         let ring = ring(2);
         for index in 0..2 {
             put(&ring, index, 1, true);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_goes_round() {
+    fn sq_tail_wraps() {
         let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
         let ring = SubmissionRing::new(arena.buffer(SubmissionRing::bytes(3)).unwrap(), 3);
         let tails: alloc::vec::Vec<u32> = (0..4)

@@ -1,9 +1,9 @@
-//! A queue that several cores share: the lock under which they submit, and each core's handle.
+//! Queues shared by several cores: the submission lock, and each core's handle.
 //!
-//! A core issues one command at a time, and spins for a queue's lock while it does; the lock is held while
-//! the command is formed, stored and rung for. Who finds the queue full gives the lock back, waits until a
-//! command has ended, and tries again, so that it is the lock that decides who comes next. A core whose cache
-//! lacks the queue's words pays for their way from another cache.
+//! A core submits one command at a time and spins for the queue's lock; it holds the lock while it builds the
+//! command, stores it and rings. If the queue is full it releases the lock, waits for a command to end, and
+//! tries again, so the lock decides the order. A core whose cache lacks the queue's lines pays for their
+//! transfer.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -12,42 +12,42 @@ use bus::{Cost, HostPort};
 use core::future::Future;
 use runtime::{Lock, LockPolicy, Rng, Rt, Span, Stage};
 
-/// What the cores that share a queue have in common.
+/// State common to the cores of a shared queue.
 pub struct Shared {
     lock: Lock,
-    /// The core that last held the lock.
+    /// Core that last held the lock.
     last: Cell<Option<u16>>,
     transfer: Span,
 }
 
 impl Shared {
-    /// For one queue: a spin lock whose word takes `transfer` from one cache to another. Who sees it first
-    /// is drawn.
+    /// Creates the spin lock of one queue, whose cache line moves between caches in `transfer`. The RNG
+    /// decides which core sees a free lock first.
     pub fn new(rng: Rng, transfer: Span) -> Rc<Shared> {
         let lock = Lock::new(LockPolicy::Unfair(rng), transfer);
         Rc::new(Shared { lock, last: Cell::new(None), transfer })
     }
 
-    /// How often a core has found the lock taken.
+    /// Number of times that a core found the lock taken.
     pub fn waits(&self) -> u64 {
         self.lock.waits()
     }
 }
 
-/// One core among those that share a queue.
+/// One core's handle on a shared queue.
 #[derive(Clone)]
 pub(super) struct Share {
     shared: Rc<Shared>,
-    /// This core issues one command at a time, on whichever queue.
+    /// Serialises this core's submissions to all queues.
     issuing: Rc<Lock>,
     core: u16,
-    /// Completions are taken in on this core.
+    /// True if completions are processed on this core.
     is_home: bool,
-    /// Taking and giving back a lock whose word is at hand.
+    /// Cost of acquiring and releasing a lock whose cache line is local.
     lock: Cost,
-    /// The words' way from another cache.
+    /// Cost of moving the lines from another cache.
     transfer: Cost,
-    /// The wait for the lock, and for room in the queue.
+    /// Stage of the wait for the lock and for a free slot.
     pub waited: Stage,
     rt: Rt,
 }
@@ -74,27 +74,27 @@ impl Share {
         Held { lock: Locked(self), issuing: Some(issuing) }
     }
 
-    /// Waits for the lock alone, to submit once more what has a slot already. The core's turn may be with one
-    /// that waits for a slot: that waits for us, and so we must not wait for it.
+    /// Acquires the lock alone, to resubmit a command that already has a slot. The core's turn may belong to
+    /// a command that waits for a slot, and so for this one: waiting for the turn would deadlock.
     pub async fn take_again(&self) -> Held<'_> {
         self.shared.lock.acquire(&self.rt).await;
         Held { lock: Locked(self), issuing: None }
     }
 
-    /// Gives the lock back until `freed` has come, and takes it again; the core goes on issuing.
+    /// Releases the lock until `freed` is ready, then acquires it again; the core keeps its turn.
     pub async fn wait<'a>(&'a self, held: Held<'a>, freed: impl Future<Output = ()>) -> Held<'a> {
         let Held { lock, issuing } = held;
         drop(lock);
         freed.await;
         if !self.is_home {
-            // The word that says so was written on another core.
+            // The word that signals it was written by another core.
             self.rt.sleep(self.shared.transfer).await;
         }
         self.shared.lock.acquire(&self.rt).await;
         Held { lock: Locked(self), issuing }
     }
 
-    /// What taking the lock costs this core.
+    /// Pays the cost of the lock on this core.
     pub async fn pay<P: HostPort>(&self, port: &P) {
         port.spend(self.lock).await;
         if self.shared.last.replace(Some(self.core)) != Some(self.core) {
@@ -103,7 +103,7 @@ impl Share {
     }
 }
 
-/// A core, as those queues know it that it shares with others.
+/// Identity of a core that shares queues.
 #[derive(Clone)]
 pub struct Issuer {
     core: u16,
@@ -111,13 +111,13 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// The core of this number.
+    /// Core number `core`.
     pub fn new(core: u16) -> Issuer {
         Issuer { core, issuing: Rc::new(Lock::new(LockPolicy::Fair, Span::ZERO)) }
     }
 }
 
-/// The right to submit to a queue, given back when it is dropped: the lock first.
+/// Right to submit to a queue; dropping it releases the lock, then the turn.
 pub(super) struct Held<'a> {
     lock: Locked<'a>,
     issuing: Option<Issuing<'a>>,

@@ -1,5 +1,5 @@
-//! The command slots of one queue: who waits, what the device may still touch, and which completion
-//! belongs to whom.
+//! Command slots of a queue: owners, buffers that the device may still write, matching of completions to
+//! commands.
 //!
 //! ```text
 //!             claim          launch            deliver             let go
@@ -10,7 +10,7 @@
 //!      └-------- deliver, abandon -- Orphaned
 //! ```
 //!
-//! From launch to delivery, or until the device can no longer write, a slot owns its buffer.
+//! From launch to delivery, or until the device can no longer write, the slot owns the buffer.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -27,76 +27,76 @@ use crate::quarantine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// In the pool, without an owner.
     Free,
-    /// Somebody has it, and the device knows nothing of it.
+    /// Owned; the device has not seen a command.
     Claimed,
-    /// The device has the command, and its owner waits.
+    /// In flight, with an owner that waits.
     Flying,
-    /// The device has the command, and nobody waits.
+    /// In flight, without an owner.
     Orphaned,
-    /// The completion is there, and its owner will fetch it.
+    /// Completed; the owner has not fetched the completion yet.
     Done,
-    /// The device was stopped under the command; its owner will see.
+    /// The device was stopped with the command in flight; the owner has not noticed yet.
     Lost,
 }
 
 pub(super) struct Slot {
-    /// Its number in the table.
     index: u16,
     stage: Cell<Stage>,
     generation: Cell<u8>,
-    /// How often the watchdog has seen this command in flight.
+    /// Number of watchdog checks that found this command in flight.
     looks: Cell<u32>,
-    /// Whether the command has exceeded its time.
+    /// True if the command has exceeded its time.
     expired: Cell<bool>,
-    /// Whether the controller was asked to abort it, and need not be asked again before the watchdog has
-    /// looked a while longer.
+    /// True if an Abort was sent for it. Cleared after more watchdog checks, so that the Abort is repeated.
     aborted: Cell<bool>,
-    /// Whether its owner's deadline has passed: it is to be aborted, and not tried again.
+    /// True if the owner's deadline has passed: the command is to be aborted, and not retried.
     given_up: Cell<bool>,
     completion: Cell<Cqe>,
-    /// Who waits for the command's end.
+    /// Task that waits for the end of the command.
     pub owner: Cell<Option<Parked>>,
     buffer: Cell<Option<Buffer>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With a completion, which the slot has.
+    /// Completed: the slot holds the completion.
     Completed,
+    /// Lost, because the device was stopped.
     Lost,
 }
 
-/// Why a completion makes no sense. The number goes into the log.
+/// Reason why a completion is invalid. The number appears in the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// It names a submission queue that doesn't complete here.
+    /// Submission queue that does not complete here.
     WrongQueue = 1,
-    /// Its submission queue head lies outside the queue.
+    /// Submission queue head outside the queue.
     HeadOutOfRange = 2,
-    /// There is no such slot.
+    /// The slot index is out of range.
     NoSuchSlot = 3,
-    /// The slot has no command in flight.
+    /// No command in flight in this slot.
     NotInFlight = 4,
-    /// The slot's command is another one by now.
+    /// Stale use count: the slot has another command now.
     AnotherUse = 5,
 }
 
-/// The slots of one queue.
+/// Command slots of one queue.
 pub(super) struct Slots {
     table: Box<[Slot]>,
     free: Pool<u16>,
-    /// A slot has come back, for who would rather not stand in line.
+    /// Notified when a slot is freed, for waiters outside the pool's FIFO.
     pub freed: Signal,
-    /// The bits of a command's number that name its slot.
+    /// Number of bits of a command identifier that hold the slot.
     bits: u32,
-    /// Uses of a slot that are told apart. One less than the bits can tell, so that no command has the
-    /// number ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
+    /// Number of distinct uses of a slot: one less than the bits allow, so that no command has the identifier
+    /// ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
     generations: u8,
 }
 
 impl Slots {
-    /// As many free slots as commands may be in flight.
+    /// Creates `depth` free slots, 1 to [`DEPTH_MAX`].
     pub fn new(depth: u16) -> Slots {
         assert!((1..=DEPTH_MAX).contains(&depth));
         let slot = |index| Slot {
@@ -111,7 +111,7 @@ impl Slots {
             owner: Cell::new(None),
             buffer: Cell::new(None),
         };
-        // The pool gives its last item first; slot 0 comes first.
+        // The pool returns its last item first, so slot 0 is the first to be used.
         let bits = slot_bits(depth.into());
         Slots {
             table: (0..depth).map(slot).collect(),
@@ -122,28 +122,28 @@ impl Slots {
         }
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub fn depth(&self) -> u16 {
         self.table.len() as u16
     }
 
-    /// How many nobody has.
+    /// Number of free slots.
     pub fn available(&self) -> usize {
         self.free.available()
     }
 
-    /// How many commands the device has.
+    /// Number of commands in flight.
     pub fn in_flight(&self) -> usize {
         self.table.iter().filter(|slot| slot.is_in_flight()).count()
     }
 
-    /// Waits for a turn, and takes a slot.
+    /// Waits in FIFO order for a slot.
     pub async fn claim<'a>(&'a self, rt: &'a Rt) -> Claim<'a> {
         let index = self.free.take(rt).await;
         self.claimed(rt, index)
     }
 
-    /// A slot, if there is one now.
+    /// Takes a slot if one is free now.
     #[inline]
     pub fn try_claim<'a>(&'a self, rt: &'a Rt) -> Option<Claim<'a>> {
         self.free.try_take().map(|index| self.claimed(rt, index))
@@ -158,7 +158,7 @@ impl Slots {
         Claim { slots: self, slot, rt }
     }
 
-    /// The slot that a command's number names, which may not be there.
+    /// Slot index of a command identifier; may be out of range.
     pub fn index(&self, cid: CommandId) -> u16 {
         cid.0 & ((1 << self.bits) - 1)
     }
@@ -167,7 +167,7 @@ impl Slots {
         CommandId(u16::from(generation) << self.bits | index)
     }
 
-    /// Judges a completion and delivers it. Gives its slot, whose owner, if one waits, is to be told.
+    /// Validates a completion and delivers it. Returns its slot; the caller wakes the owner, if any.
     #[inline]
     pub fn deliver(
         &self,
@@ -200,8 +200,8 @@ impl Slots {
         Ok(slot)
     }
 
-    /// The device has lost all its commands and can no longer write: owners are told, and what
-    /// nobody waits for is free again.
+    /// Marks all commands in flight as lost, wakes their owners and frees slots without an owner. The device
+    /// must be unable to write.
     pub fn abandon(&self, rt: &Rt) {
         for slot in &self.table {
             match slot.stage.get() {
@@ -215,8 +215,8 @@ impl Slots {
         }
     }
 
-    /// The device may write to the buffers of its commands for ever: they never go back to their
-    /// arena, not even when their owners drop them.
+    /// Quarantines the buffers of all commands in flight: the device may write to them at any time. They
+    /// never go back to their arena, not even when their owners drop them.
     pub fn quarantine_buffers(&self) {
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
             if let Some(buffer) = slot.buffer.take() {
@@ -226,14 +226,14 @@ impl Slots {
         }
     }
 
-    /// The watchdog has looked. Says whether any command was in flight at its last look already.
+    /// Counts a watchdog check. Returns true if a command was in flight at the previous check already.
     pub fn tick(&self) -> bool {
         let mut any_old = false;
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
             any_old |= slot.looks.get() > 0;
             let looks = slot.looks.get() + 1;
             slot.looks.set(looks);
-            // An Abort that came before its command was fetched had no effect.
+            // An Abort that arrived before its command was fetched had no effect.
             if looks.is_power_of_two() {
                 slot.aborted.set(false);
             }
@@ -241,7 +241,7 @@ impl Slots {
         any_old
     }
 
-    /// Tells of each command in flight how often the watchdog has seen it.
+    /// Calls `tell` for each command in flight with its number of watchdog checks.
     pub fn ages(&self, mut tell: impl FnMut(CommandId, u32)) {
         for (index, slot) in self.table.iter().enumerate() {
             if slot.is_in_flight() {
@@ -250,7 +250,7 @@ impl Slots {
         }
     }
 
-    /// Commands in flight whose owners' deadlines have passed, and which nobody was asked to abort.
+    /// Calls `tell` for each command in flight whose deadline has passed and for which no Abort was sent.
     pub fn given_up(&self, mut tell: impl FnMut(CommandId)) {
         for (index, slot) in self.table.iter().enumerate() {
             if slot.given_up.get() && slot.is_in_flight() && !slot.aborted.get() {
@@ -259,29 +259,29 @@ impl Slots {
         }
     }
 
-    /// This command has exceeded its time. True if that is new.
+    /// Marks a command as having exceeded its time. Returns true if it was not marked before.
     pub fn expire(&self, cid: CommandId) -> bool {
         self.command(cid).is_some_and(|slot| !slot.expired.replace(true))
     }
 
-    /// The controller is asked to abort this command. True if that is new.
+    /// Marks a command as aborted. Returns true if it was not marked before.
     pub fn mark_aborted(&self, cid: CommandId) -> bool {
         self.command(cid).is_some_and(|slot| !slot.aborted.replace(true))
     }
 
-    /// The slot of a command in flight.
+    /// Slot of a command in flight.
     fn command(&self, cid: CommandId) -> Option<&Slot> {
         let index = self.index(cid);
         let slot = self.table.get(usize::from(index))?;
         (slot.is_in_flight() && self.current(index) == cid).then_some(slot)
     }
 
-    /// The number of the slot's command.
+    /// Identifier of the slot's current command.
     fn current(&self, index: u16) -> CommandId {
         self.cid(self.slot(index).generation.get(), index)
     }
 
-    /// Back to the pool, without its buffer.
+    /// Returns a slot to the pool and drops its buffer.
     #[inline]
     fn recycle(&self, rt: &Rt, slot: &Slot) {
         slot.stage.set(Stage::Free);
@@ -307,8 +307,8 @@ impl Slot {
     }
 }
 
-/// A slot that somebody has. Dropped while the device has the command, it leaves the slot, and the
-/// buffer in it, to the completion; else the slot is free at once.
+/// An owned slot. If it is dropped while the command is in flight, the completion frees the slot and its
+/// buffer; otherwise the slot is freed at once.
 pub(super) struct Claim<'a> {
     slots: &'a Slots,
     slot: &'a Slot,
@@ -316,33 +316,33 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Its number in the table.
+    /// Index in the table.
     #[inline]
     pub fn index(&self) -> u16 {
         self.slot.index
     }
 
-    /// From here on the buffer is the slot's.
+    /// Moves the buffer into the slot.
     #[inline]
     pub fn keep(&self, buffer: Buffer) {
         assert!(self.slot().stage.get() == Stage::Claimed, "a buffer comes before its command");
         self.slot().buffer.set(Some(buffer));
     }
 
-    /// The buffer comes back: the device has completed its command, or never got one.
+    /// Takes the buffer back, if any. The device has completed the command, or never received one.
     #[inline]
     pub fn release(&self) -> Option<Buffer> {
         assert!(!self.slot().is_in_flight(), "the device may still write");
         self.slot().buffer.take()
     }
 
-    /// The same, of a slot that was given one.
+    /// Takes back the buffer of a slot that holds one.
     #[inline]
     pub fn take_back(&self) -> Buffer {
         self.release().expect("kept since the slot was claimed")
     }
 
-    /// The number that the slot's next command will have.
+    /// Identifier that the slot's next command will have.
     #[inline]
     pub fn next_cid(&self) -> CommandId {
         let slot = self.slot();
@@ -351,7 +351,7 @@ impl Claim<'_> {
         self.slots.cid(next, self.slot.index)
     }
 
-    /// The number of the slot's next command, which the device is about to get.
+    /// Marks the slot as in flight and returns the identifier of its command.
     #[inline]
     pub fn launch(&self) -> CommandId {
         let (slot, cid) = (self.slot(), self.next_cid());
@@ -364,7 +364,7 @@ impl Claim<'_> {
         cid
     }
 
-    /// Waits until the command has ended.
+    /// Waits for the end of the command.
     pub async fn end(&self) -> End {
         let slot = self.slot();
         poll_fn(|cx| match slot.stage.get() {
@@ -378,14 +378,14 @@ impl Claim<'_> {
         .await
     }
 
-    /// What the slot's last command that was completed has been completed with.
+    /// Completion of the slot's last completed command.
     #[inline]
     pub fn completion(&self) -> Cqe {
         self.slot().completion.get()
     }
 
-    /// The owner's deadline has passed: the slot's command is not tried again, and ends as one that has
-    /// exceeded its time. Gives its number, unless the device knows of none.
+    /// Gives up the command after the owner's deadline: it is not retried, and ends as one that has exceeded
+    /// its time. Returns its identifier, or `None` if the device has no such command.
     pub fn give_up(&self) -> Option<CommandId> {
         let slot = self.slot();
         slot.given_up.set(true);
@@ -394,12 +394,12 @@ impl Claim<'_> {
         known.then(|| self.slots.current(self.slot.index))
     }
 
-    /// Whether its owner's deadline has passed.
+    /// Returns true if the owner's deadline has passed.
     pub fn is_given_up(&self) -> bool {
         self.slot().given_up.get()
     }
 
-    /// Whether the watchdog has found the slot's last command to be too old.
+    /// Returns true if the slot's last command has exceeded its time.
     pub fn has_expired(&self) -> bool {
         self.slot().expired.get()
     }
@@ -415,7 +415,7 @@ impl Drop for Claim<'_> {
         let slot = self.slot();
         match slot.stage.get() {
             Stage::Flying => {
-                // Only while its command is in flight does an owner stand there.
+                // The field is set only while the owner's command is in flight.
                 slot.owner.take();
                 slot.stage.set(Stage::Orphaned);
             }
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_is_delivered_once() {
+    fn duplicate_completion_rejected() {
         let rt = Rt::simulated(None, Log::Off);
         let slots = Slots::new(2);
         rt.block_on(async {
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_completion_may_say() {
+    fn cqe_with_bad_sqid_head_or_cid_rejected() {
         let rt = Rt::simulated(None, Log::Off);
         let slots = Slots::new(2);
         rt.block_on(async {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn no_command_has_the_number_that_means_none() {
+    fn cid_never_ffffh() {
         let rt = Rt::simulated(None, Log::Off);
         let slots = Slots::new(DEPTH_MAX);
         rt.block_on(async {
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_keeps_its_buffer_until_its_completion() {
+    fn orphan_buffer_freed_at_completion() {
         let rt = Rt::simulated(None, Log::Off);
         let arena = Arena::new(Memory::private(4096, BusAddr(0x10_0000)));
         let slots = Slots::new(1);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantined_buffer_never_comes_back() {
+    fn quarantined_buffer_never_reused() {
         let rt = Rt::simulated(None, Log::Off);
         let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
         let slots = Slots::new(2);

@@ -1,4 +1,4 @@
-//! A core's share of a controller's queues: each command goes where the policy says.
+//! One core's view of a controller's queues: a policy chooses the queue of each command.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -12,39 +12,39 @@ use super::share::{Issuer, Shared};
 use super::{Completion, Controller, Queue, QueueOptions};
 use crate::{BlockDevice, InitError};
 
-/// The queues of one core, under a policy.
+/// Queues of one core, under a policy.
 pub struct Spread<P: HostPort> {
     queues: Vec<Rc<Queue<P>>>,
     chooser: Chooser,
-    /// Those of queues that are shared, which all cores have.
+    /// Locks of shared queues, which all cores have.
     locks: Vec<Rc<Shared>>,
 }
 
-/// How queues are spread over cores.
+/// Distribution of queues over cores.
 #[derive(Clone, Debug)]
 pub struct SpreadOptions {
-    /// The policy.
+    /// Policy.
     pub policy: Policy,
-    /// Queues that there are, at most.
+    /// Most queues to create.
     pub queues: u16,
-    /// What each is like; the policy may want less depth, and each has a vector of its own.
+    /// Options of each queue. The policy may reduce the depth; each queue has its own vector.
     pub each: QueueOptions,
-    /// Decides who sees a free lock first.
+    /// Seed for the order in which cores see a free lock.
     pub seed: u64,
-    /// The way of a word from one core's cache to another's.
+    /// Transfer time of a cache line between two cores' caches.
     pub transfer: Span,
 }
 
 impl SpreadOptions {
-    /// The queues that this comes to for so many cores.
+    /// Number and depth of the queues for `cores` cores.
     pub fn shape(&self, cores: u16) -> Shape {
         self.policy.shape(cores, self.queues, self.each.depth)
     }
 }
 
 impl<P: HostPort> Spread<P> {
-    /// Makes the queues, and a handle on them for each of `ports`, which are those of the cores. Of queues
-    /// that are shared the completions are taken in on the cores in turn.
+    /// Creates the queues, and a handle for each of `ports`, one per core. Completions of shared queues are
+    /// distributed round robin over the cores.
     pub async fn over(
         controller: &Controller<P>,
         ports: &[P],
@@ -91,7 +91,7 @@ impl<P: HostPort> Spread<P> {
         Ok((0..cores).zip(choosers).map(spread).collect())
     }
 
-    /// How often a core, whichever, has found the lock of a queue taken.
+    /// Number of times that a core found a queue's lock taken, over all cores.
     pub fn lock_waits(&self) -> u64 {
         self.locks.iter().map(|lock| lock.waits()).sum()
     }

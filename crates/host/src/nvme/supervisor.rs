@@ -1,9 +1,8 @@
-//! One task per controller that watches over it: time-outs, resets, shutdown, and its
-//! disappearance.
+//! Supervisor task, one per controller: time-outs, resets, shutdown, surprise removal.
 //!
-//! All that turns a controller on or off happens here, one after the other, whoever asked for it
-//! and whether or not they still wait. A command's age is counted in looks, not read off a clock: a
-//! host that was itself held up for a minute has looked once in that minute, and blames nobody.
+//! All enabling and disabling of a controller happens in this task, one request after the other, even if the
+//! caller's future has been dropped. A command's age is a number of checks, not a time: a host that was
+//! itself stopped for a minute has checked once in that minute and blames no command.
 
 use alloc::rc::Rc;
 
@@ -18,10 +17,10 @@ use super::queue::Queue;
 use super::{REGISTER_POLL, TICKS_PER_TIMEOUT};
 use crate::InitError;
 
-/// The shortest interval between two looks at the commands in flight.
+/// Shortest interval between two checks of the commands in flight.
 const TICK_MIN: Span = Span::us(1);
 
-/// What an orderly shutdown may take if the controller doesn't say (RTD3E = 0).
+/// Time limit of an orderly shutdown if the controller reports none (RTD3E = 0).
 const SHUTDOWN_DEFAULT: Span = Span::s(10);
 
 /// Whether the controller is shut down or gone.
@@ -31,7 +30,7 @@ enum Ended {
     No,
 }
 
-/// Watches over a controller until it is shut down or gone.
+/// Supervises a controller until it is shut down or gone.
 pub(super) async fn supervise<P: HostPort>(core: Rc<Core<P>>) {
     let tick = match core.options.timeout {
         Span::ZERO => None,
@@ -39,14 +38,14 @@ pub(super) async fn supervise<P: HostPort>(core: Rc<Core<P>>) {
     };
     let mut next = tick.map(|tick| core.rt().now() + tick);
     loop {
-        // Taken before the asks are: what is asked for meanwhile is not missed.
+        // Read the version before the requests: a request made meanwhile is not missed.
         let seen = core.health.asked.version();
         if core.serve_asks().await == Ended::Yes {
             return;
         }
-        // One waiter for all looks until something is asked for.
+        // One waiter serves all checks until the next request.
         let mut asked = core.health.asked.changed(core.rt(), seen);
-        // However often something is asked for: the time of the next look stays.
+        // Requests do not move the time of the next check.
         while let Some((tick, at)) = tick.zip(next) {
             match race(&mut asked, core.rt().sleep_until(at)).await {
                 Either::First(()) => break,
@@ -78,7 +77,7 @@ impl<P: HostPort> Core<P> {
         Ended::No
     }
 
-    /// One look at the controller and at all commands in flight.
+    /// Checks the controller and all commands in flight.
     async fn look(self: &Rc<Self>) {
         match self.admin.bar.status().await {
             Err(_) => return self.health.ask(self.rt(), |asks| asks.gone = true),
@@ -93,7 +92,7 @@ impl<P: HostPort> Core<P> {
         for queue in self.queues.borrow().iter() {
             let pair = &queue.pair;
             let waiting = pair.slots.tick();
-            // An interrupt may have been lost; its completion is there all the same.
+            // The interrupt may have been lost although its completion has arrived.
             if waiting && pair.is_interrupted() && pair.drain() > 0 {
                 pair.count(|counters| counters.lost_interrupts += 1);
                 self.rt().log("host", "lost-interrupt", u64::from(pair.qid().0), 0);
@@ -113,15 +112,16 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// Commands whose owners have given them up are aborted, as many as the controller takes Aborts for
-    /// now; the end of one of those lets others come.
+    /// Aborts commands whose owners have given them up, within the controller's abort limit. The end of an
+    /// Abort starts the next ones.
     fn end_given_up(self: &Rc<Self>) {
         for queue in self.queues.borrow().iter() {
             queue.pair.slots.given_up(|cid| self.abort_soon(&queue.pair, cid));
         }
     }
 
-    /// A command takes too long: it is aborted, if the controller takes another Abort now.
+    /// Handles a command that has exceeded its time: counts it, and aborts it if the controller accepts
+    /// another Abort now.
     fn overdue(self: &Rc<Self>, pair: &Pair<P>, cid: CommandId) {
         if pair.slots.expire(cid) {
             pair.count(|counters| counters.timeouts += 1);
@@ -130,26 +130,26 @@ impl<P: HostPort> Core<P> {
         self.abort_soon(pair, cid);
     }
 
-    /// Asks for a command's end, unless somebody has, or the controller takes no other Abort now.
+    /// Aborts a command, unless an Abort was sent already or the controller's abort limit is reached.
     fn abort_soon(self: &Rc<Self>, pair: &Pair<P>, cid: CommandId) {
         if self.takes_an_abort() && pair.slots.mark_aborted(cid) {
             self.abort(pair.qid(), cid);
         }
     }
 
-    /// Whether the controller takes another Abort now.
+    /// Returns true if the controller accepts another Abort now.
     pub fn takes_an_abort(&self) -> bool {
-        // ACL counts from zero.
+        // ACL is zero-based.
         self.aborts.get() <= u32::from(self.identity.controller.acl)
     }
 
-    /// Asks for a command's end.
+    /// Sends an Abort for a command.
     pub fn abort(self: &Rc<Self>, queue: QueueId, cid: CommandId) {
         self.aborts.set(self.aborts.get() + 1);
         self.rt().spawn(abort(self.clone(), queue, cid));
     }
 
-    /// Turns the controller off and on again, with the same queues.
+    /// Disables and enables the controller, with the same queues.
     async fn reset(&self) -> Ended {
         self.rt().log("host", "reset", self.health.resets.get(), 0);
         self.health.set(self.rt(), State::Starting);
@@ -158,8 +158,7 @@ impl<P: HostPort> Core<P> {
             return Ended::Yes;
         }
         let queues = self.queues.borrow().clone();
-        // Off: nothing is written any more. Slots and buffers may go back, and the rings begin
-        // anew.
+        // Disabled: the device writes nothing more, so slots and buffers may go back and the rings restart.
         queues.iter().for_each(|queue| queue.pair.clear());
         match self.turn_on(&queues).await {
             Ok(()) => {
@@ -175,8 +174,8 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// Turns the controller off. If it doesn't go off it may write for ever, and what it knows of
-    /// is never used again.
+    /// Disables the controller. If it does not stop it may write at any time: memory that it has addresses of
+    /// is quarantined.
     async fn turn_off(&self) -> Result<(), InitError> {
         self.queues.borrow().iter().for_each(|queue| queue.pair.close());
         let off = self.admin.turn_off().await;
@@ -211,7 +210,7 @@ impl<P: HostPort> Core<P> {
         Ok(())
     }
 
-    /// Nothing will succeed any more: everybody is told.
+    /// Enters the state Gone and fails all requests.
     fn die(&self, error: InitError) {
         self.rt().log("host", "gone", 0, 0);
         self.last_error.set(Some(error));
@@ -219,7 +218,7 @@ impl<P: HostPort> Core<P> {
         self.end();
     }
 
-    /// The tasks end, and commands with them.
+    /// Ends the tasks and fails their commands.
     fn end(&self) {
         for queue in self.queues.borrow().iter() {
             queue.pair.stop();
@@ -246,7 +245,7 @@ impl<P: HostPort> Core<P> {
         self.end();
     }
 
-    /// Waits for the commands in flight, but no longer than a time-out would.
+    /// Waits for the commands in flight, for at most one time-out.
     async fn wait_for_commands(&self) {
         let patience = match self.options.timeout {
             Span::ZERO => self.options.ready_ceiling,
@@ -259,7 +258,7 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// Deletes the queues, until the controller doesn't answer.
+    /// Deletes the queues, until the controller does not respond.
     async fn delete_queues(&self) -> Result<(), InitError> {
         let queues = self.queues.borrow().clone();
         let mut result = Ok(());
@@ -273,7 +272,7 @@ impl<P: HostPort> Core<P> {
         result
     }
 
-    /// What the controller says that it takes to be ready for the loss of power.
+    /// Shutdown time that the controller reports (RTD3E), at most `ready_ceiling`.
     fn shutdown_time(&self) -> Span {
         match self.identity.controller.rtd3e.get() {
             0 => SHUTDOWN_DEFAULT,
@@ -283,7 +282,7 @@ impl<P: HostPort> Core<P> {
     }
 }
 
-/// Asks the controller to end a command. If it doesn't, the next looks will see to it.
+/// Aborts a command. If the Abort fails, the next checks handle the command.
 async fn abort<P: HostPort>(core: Rc<Core<P>>, queue: QueueId, cid: CommandId) {
     core.admin.abort(queue, cid).await.ok();
     core.aborts.set(core.aborts.get() - 1);

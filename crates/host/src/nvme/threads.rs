@@ -1,23 +1,22 @@
-//! Queue pairs for threads: one thread has the controller, and each of the others a queue pair of its own.
+//! Queue pairs for threads: one thread owns the controller, each of the others a queue pair.
 //!
 //! ```text
 //!   the controller's thread                              any other
-//!   Granter::serve ◄── a queue? an abort? an end? ──── Queues::queue ──► ThreadQueue ──► Queue
-//!        └─────────── answers; how the controller stands ────►│
+//!   Granter::serve ◄── create, abort, delete ───────── Queues::queue ──► ThreadQueue ──► Queue
+//!        └─────────── results; controller state ─────────────►│
 //! ```
 //!
-//! Messages go across when a queue is made, when it is given back, and when something is wrong. A command
-//! needs none: its ring, its slots, its buffer and its doorbells are its thread's, so its way has neither
-//! lock nor message, nor a word that two threads of the host write. Each thread brings an executor and memory
-//! of its own.
+//! Messages are sent when a queue is created, when it is given back, and on errors. A command needs none: its
+//! ring, slots, buffer and doorbells belong to its thread, so its path has no lock, no message, and no word
+//! that two host threads write. Each thread brings its own executor and memory.
 //!
-//! Where the controller has no queue left the thread is told, with how many there are. Nothing is shared
-//! behind its back: that would be a lock in the way of every command. It can do with fewer threads, or give
-//! another thread its work to do.
+//! If the controller has no queue left, the thread gets an error with the number of queues. Queues are never
+//! shared implicitly, because that would put a lock on the path of every command. The program can use fewer
+//! threads, or move the work to another thread.
 //!
-//! After a reset of the controller the queues are made anew in the same memory, and what was in flight is
-//! submitted again, or ends, as with the controller's own queues. A thread whose command takes too long asks
-//! for its abort, and then for a reset. When the controller is gone every thread is told within milliseconds.
+//! After a reset of the controller the queues are created again in the same memory. Commands in flight are
+//! submitted again or fail, as on the controller's own queues. A command that takes too long is aborted, then
+//! the controller is reset. When the controller is gone, every thread is notified within milliseconds.
 //!
 //! The controller's thread:
 //!
@@ -39,7 +38,7 @@
 //! }
 //! ```
 //!
-//! and each of the others:
+//! Every other thread:
 //!
 //! ```no_run
 //! use bus::HostPort;
@@ -77,35 +76,35 @@ use super::queue::Queue;
 use super::{QueueOptions, REGISTER_POLL};
 use crate::InitError;
 
-/// How often either side looks for messages: they are not on the way of a command.
+/// Poll interval for messages on both sides; they are not on the path of a command.
 const LOOK: Span = Span::us(200);
 
 type Answer<T> = Sender<Result<T, InitError>>;
 
-/// What a thread asks of the controller's, with the way back for the answer.
+/// Request of a thread to the controller's thread, with a channel for the answer.
 enum Ask {
     Grant(QueueOptions, Sender<Ask>, Answer<(Grant, Link)>),
-    /// The answer is the number of resets after which the queue was made.
+    /// The answer is the number of resets before the queue was created.
     Create(Rings, Answer<u64>),
-    /// The queue is not used any more; somebody may wait until the controller knows it no more.
+    /// The queue is unused; the sender may wait until the controller has deleted it.
     Delete(QueueId, Option<Answer<()>>),
     Abort(QueueId, CommandId),
-    /// Unless the controller was reset since, as often as this says.
+    /// Reset, unless the number of resets exceeds this already.
     Reset(u64),
 }
 
-/// How the controller stands, told by its thread to all others.
+/// Controller state, published by its thread to all others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Standing {
     resets: u64,
-    /// The last reset was the caller's own wish.
+    /// True if the last reset was requested by the caller.
     requested: bool,
-    /// Nothing will succeed any more: Closed or Gone.
+    /// Final state, Closed or Gone, if reached.
     over: Option<State>,
 }
 
-/// A standing as one word, which the controller's thread writes when it changes. Release and acquire: what
-/// the device wrote before it was off has landed when another thread reads of the reset, and empties its
+/// Controller state in one word, which the controller's thread writes when it changes. Release and acquire:
+/// the device's writes before it was disabled have landed when another thread sees the reset and clears its
 /// rings.
 #[derive(Default)]
 struct News(AtomicU64);
@@ -116,7 +115,7 @@ impl News {
     const GONE: u64 = 1 << 2;
     const RESETS: u32 = 3;
 
-    /// Only the controller's thread does so.
+    /// Only the controller's thread calls this.
     fn tell(&self, now: Standing) {
         let over = match now.over {
             None => 0,
@@ -125,7 +124,7 @@ impl News {
         };
         let requested = if now.requested { News::REQUESTED } else { 0 };
         let word = now.resets << News::RESETS | over | requested;
-        // A word that others look at is not written for nothing.
+        // The shared cache line is written only on a change.
         if self.0.load(Ordering::Relaxed) != word {
             self.0.store(word, Ordering::Release);
         }
@@ -142,20 +141,20 @@ impl News {
     }
 }
 
-/// The controller's thread's end. When it is dropped, queues that others still have are gone.
+/// Controller side. Dropping it ends the queues of all threads.
 pub struct Granter {
     asks: Receiver<Ask>,
     news: Arc<News>,
 }
 
-/// Where other threads take queues. Each has a clone.
+/// Source of queues for other threads; each has a clone.
 #[derive(Clone)]
 pub struct Queues {
     asks: Sender<Ask>,
     news: Arc<News>,
 }
 
-/// Both ends, for a controller that is still to be started or has been.
+/// Creates both sides, before or after the controller is started.
 pub fn granter() -> (Granter, Queues) {
     let (asks, asked) = channel();
     let news = Arc::new(News::default());
@@ -163,13 +162,13 @@ pub fn granter() -> (Granter, Queues) {
 }
 
 impl Granter {
-    /// Serves other threads, as long as one has a [`Queues`] or a [`ThreadQueue`]. Where the same executor
-    /// has other work to do, that runs beside this.
+    /// Serves other threads, as long as one has a [`Queues`] or a [`ThreadQueue`]. Other tasks of the
+    /// executor run concurrently.
     ///
-    /// A controller that is shut down, or gone, ends the queues of all threads; so does the end of this.
+    /// The queues of all threads end when the controller is shut down or gone, or when this future ends.
     pub async fn serve<P: HostPort>(self, controller: &Controller<P>) {
         let core = controller.core();
-        // Those that wait until the controller takes another Abort.
+        // Commands that wait until the controller accepts another Abort.
         let mut aborts = VecDeque::new();
         loop {
             self.news.tell(standing(controller));
@@ -189,7 +188,7 @@ impl Granter {
 
 impl Drop for Granter {
     fn drop(&mut self) {
-        // Nobody follows the controller from here on.
+        // No state is published from here on.
         self.news.tell(Standing { over: Some(State::Gone), ..self.news.now() });
     }
 }
@@ -204,7 +203,7 @@ fn standing<P: HostPort>(controller: &Controller<P>) -> Standing {
     Standing { resets: controller.resets(), requested: health.requested.get(), over }
 }
 
-/// Whoever has asked may be gone: nobody then takes the answer.
+/// Handles a request. The requester may be gone: then the answer is discarded.
 async fn serve<P: HostPort>(
     controller: &Controller<P>,
     ask: Ask,
@@ -215,7 +214,7 @@ async fn serve<P: HostPort>(
         Ask::Grant(options, asks, to) => {
             let granted = controller.grant(options).await;
             let link = |qid| Link { qid, asks, has_ended: Cell::new(false) };
-            // Unread, the link asks for its end.
+            // If the message is not received, dropping the link deletes the queue.
             let _ = to.send(granted.map(|grant| (grant, link(grant.qid()))));
         }
         Ask::Create(rings, to) => {
@@ -233,12 +232,12 @@ async fn serve<P: HostPort>(
             core.health.requested.set(false);
             core.health.ask(core.rt(), |asks| asks.reset = true);
         }
-        // It is being reset, or has been.
+        // A reset is in progress or done.
         Ask::Reset(_) => {}
     }
 }
 
-/// Makes a queue known, however many resets come in between. Gives how many there have been.
+/// Creates a queue, repeating after a reset. Returns the number of resets before.
 async fn create<P: HostPort>(controller: &Controller<P>, rings: &Rings) -> Result<u64, InitError> {
     let core = controller.core();
     loop {
@@ -248,21 +247,21 @@ async fn create<P: HostPort>(controller: &Controller<P>, rings: &Rings) -> Resul
         if is_running(controller) && controller.resets() == before {
             return created.map(|()| before);
         }
-        // Turned off, it has forgotten the queue; unless that was made while it was being started again.
+        // Disabled, it has lost the queue, unless the queue was created while it was starting again.
         controller.delete_granted(rings).await.ok();
     }
 }
 
-/// Has a queue forgotten. Its number is then anybody's.
+/// Deletes a queue and frees its identifier.
 async fn delete<P: HostPort>(controller: &Controller<P>, queue: QueueId) -> Result<(), InitError> {
     let core = controller.core();
     core.running().await?;
-    // An Abort that comes later would mean another's command. Each ends within the admin time-out.
+    // A later Abort would hit another queue's command. Each Abort ends within the admin time-out.
     while core.aborts.get() > 0 {
         core.rt().sleep(LOOK).await;
     }
     match core.admin.delete(queue).await {
-        // It knows none such, or was turned off meanwhile, and has forgotten it.
+        // The controller has no such queue, or was disabled meanwhile, which deletes it.
         Ok(()) | Err(InitError::Refused { .. } | InitError::Reset { .. }) => {
             core.take_back(queue);
             Ok(())
@@ -271,16 +270,16 @@ async fn delete<P: HostPort>(controller: &Controller<P>, queue: QueueId) -> Resu
     }
 }
 
-/// A queue's number, and the way to the controller's thread. Dropped, it asks for the queue's end.
+/// Queue identifier, with the channel to the controller's thread. Dropping it deletes the queue.
 struct Link {
     qid: QueueId,
     asks: Sender<Ask>,
-    /// The end has been asked for.
+    /// True if the deletion was requested.
     has_ended: Cell<bool>,
 }
 
 impl Link {
-    /// If nobody hears it, the answer says so.
+    /// Sends a request. If the receiver is gone, waiting for the answer fails.
     fn ask(&self, ask: Ask) {
         let _ = self.asks.send(ask);
     }
@@ -298,7 +297,7 @@ impl Drop for Link {
     }
 }
 
-/// Waits for an answer, while this executor's world goes on.
+/// Waits for an answer without blocking the executor.
 async fn answer<T>(rt: &Rt, from: Receiver<Result<T, InitError>>) -> Result<T, InitError> {
     loop {
         match from.try_recv() {
@@ -310,12 +309,12 @@ async fn answer<T>(rt: &Rt, from: Receiver<Result<T, InitError>>) -> Result<T, I
 }
 
 impl Queues {
-    /// A queue pair for the thread of this port, in memory of the port's. If the future is dropped, the
-    /// number comes back, and memory that the controller may know of is not used again.
+    /// Creates a queue pair for this thread, in memory of `port`. If the future is dropped, the identifier is
+    /// freed, and memory that the controller may have addresses of is quarantined.
     ///
     /// # Errors
-    /// [`InitError::TooFewQueues`]: all are taken, and it says how many there are. [`InitError::Closed`]: the
-    /// [`Granter`] has been dropped. Else as [`Controller::queue`].
+    /// [`InitError::TooFewQueues`]: all queues are taken; holds their number. [`InitError::Closed`]: the
+    /// [`Granter`] was dropped. Otherwise as [`Controller::queue`].
     pub async fn queue<P: HostPort>(
         &self,
         port: &P,
@@ -323,7 +322,7 @@ impl Queues {
     ) -> Result<ThreadQueue<P>, InitError> {
         let rt = port.rt();
         let (to, granted) = channel();
-        // If nobody hears it, the answer says so.
+        // If the receiver is gone, waiting for the answer fails.
         let _ = self.asks.send(Ask::Grant(options, self.asks.clone(), to));
         let (grant, link) = answer(rt, granted).await?;
         let link = Rc::new(link);
@@ -348,7 +347,7 @@ impl Queues {
     }
 }
 
-/// Takes the wishes of a queue's watch to the controller's thread.
+/// Sends the requests of a queue's watchdog to the controller's thread.
 fn to_controller(link: Weak<Link>, resets: Rc<Cell<u64>>) -> Hears {
     Box::new(move |owner_request| {
         let Some(link) = link.upgrade() else { return };
@@ -359,34 +358,34 @@ fn to_controller(link: Weak<Link>, resets: Rc<Cell<u64>>) -> Hears {
     })
 }
 
-/// A queue pair of the thread that has taken it. Dropped before it is [given back](Self::give_back), its
-/// number comes back all the same, but its memory is never used again.
+/// Queue pair of the thread that created it. If it is dropped before it is [given back](Self::give_back), its
+/// identifier is freed, but its memory is quarantined.
 pub struct ThreadQueue<P: HostPort> {
     queue: Rc<Queue<P>>,
-    // Dropped in this order: nobody rings any more when the controller's thread hears of the end.
+    // Dropped in this order: no doorbell is written after the controller's thread gets the deletion.
     granted: Granted<P>,
     link: Rc<Link>,
 }
 
 impl<P: HostPort> ThreadQueue<P> {
-    /// The queue: a block device like any other.
+    /// The queue, a block device like any other.
     pub fn queue(&self) -> &Rc<Queue<P>> {
         &self.queue
     }
 
-    /// Takes no more commands, and waits until the controller knows the queue no more. Then its memory is
-    /// free, and another thread can have it. What was in flight ends as
-    /// [`Kind::Closed`](crate::Kind::Closed).
+    /// Rejects new commands, fails those in flight with [`Kind::Closed`](crate::Kind::Closed), and waits
+    /// until the controller has deleted the queue. Then its memory is free, and another thread can have the
+    /// queue.
     ///
     /// # Errors
-    /// The controller does not answer: it may write to the queue's memory for ever, which is not used again.
+    /// The controller does not respond: it may still write to the queue's memory, which is quarantined.
     pub async fn give_back(self) -> Result<(), InitError> {
         let Mine { pair, health, .. } = &*self.granted.mine;
         let rt = pair.rt();
         if health.state() != State::Gone {
             health.set(rt, State::Closing);
         }
-        // Nobody touches the rings and the doorbells, which may soon be another's.
+        // The doorbells may soon belong to another thread.
         pair.close();
         let (to, deleted) = channel();
         self.link.end(Some(to));
@@ -396,14 +395,14 @@ impl<P: HostPort> ThreadQueue<P> {
     }
 }
 
-/// Follows what becomes of the controller, as long as the queue is in use.
+/// Follows the controller's state while the queue is in use.
 struct Follower<P: HostPort> {
     mine: Rc<Mine<P>>,
-    /// It keeps nobody from being done.
+    /// Weak: it must not keep the queue alive.
     link: Weak<Link>,
     news: Arc<News>,
     rings: Rings,
-    /// Resets after which the queue was last made.
+    /// Number of resets before the queue was last created.
     resets: Rc<Cell<u64>>,
 }
 
@@ -427,7 +426,7 @@ impl<P: HostPort> Follower<P> {
         self.mine.is_known() && self.mine.health.state() != State::Closing
     }
 
-    /// The controller was off since: it has forgotten the queue, and writes nothing there.
+    /// Creates the queue again after a reset: the disabled controller has lost it, and writes nothing there.
     async fn make_anew(&self, requested: bool) -> Result<(), InitError> {
         let Mine { pair, health, .. } = &*self.mine;
         health.requested.set(requested);
@@ -440,7 +439,7 @@ impl<P: HostPort> Follower<P> {
             link.ask(Ask::Create(self.rings, to));
         }
         self.resets.set(answer(pair.rt(), created).await?);
-        // It may have been given up or back meanwhile.
+        // It may have been given up or given back meanwhile.
         if self.is_wanted() {
             pair.open();
             health.set(pair.rt(), State::Running);

@@ -1,5 +1,5 @@
-//! Class drivers: what the system does with a function, whoever drives it. Bridges are passive, and take no
-//! interrupts; storage and network master the bus.
+//! Class drivers: the system's handling of a function, independent of its own driver. Bridges are passive and
+//! take no interrupts; storage and network functions are bus masters.
 
 use alloc::vec::Vec;
 
@@ -8,19 +8,19 @@ use wire::pci::class;
 
 use super::{Function, Tree, Trouble};
 
-/// What the system takes a function for.
+/// Class of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A bridge to another bus.
+    /// Bridge to another bus.
     Bridge,
     /// Mass storage.
     Storage,
-    /// A network controller.
+    /// Network controller.
     Network,
 }
 
 impl Class {
-    /// The class of a function; none: nobody here has use for it.
+    /// Class of a function. `None` if it is of no supported class.
     pub fn of(function: &Function) -> Option<Class> {
         match function.header.base_class() {
             class::BRIDGE if function.is_bridge() => Some(Class::Bridge),
@@ -30,22 +30,23 @@ impl Class {
         }
     }
 
-    /// Whether its interrupts are set up. A bridge's own are not: those of what is behind it only pass.
+    /// Returns true if its interrupts are set up. A bridge has none of its own; it passes those from behind
+    /// it.
     pub fn takes_interrupts(self) -> bool {
         self != Class::Bridge
     }
 }
 
-/// A function that a class driver has.
+/// A function assigned to a class driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its class.
+    /// Class.
     pub class: Class,
-    /// Its number within the class, from 0.
+    /// Number within the class, from 0.
     pub unit: usize,
-    /// The function, by its number in the tree.
+    /// Index of the function in the tree.
     pub function: usize,
-    /// It may be used.
+    /// True if the device may be used.
     pub operational: bool,
 }
 
@@ -54,13 +55,13 @@ pub struct Device {
 pub struct Devices(Vec<Device>);
 
 impl Devices {
-    /// Gives each function to the driver of its class.
+    /// Assigns each function to the driver of its class.
     pub fn of(tree: &Tree) -> Devices {
         let mut devices: Vec<Device> = Vec::new();
         for (function, found) in tree.functions.iter().enumerate() {
             if let Some(class) = Class::of(found) {
                 let unit = devices.iter().filter(|device| device.class == class).count();
-                // A bridge works from the moment at which its buses have numbers.
+                // A bridge is operational once its buses have numbers.
                 let operational = class == Class::Bridge && found.buses.is_some();
                 devices.push(Device { class, unit, function, operational });
             }
@@ -73,16 +74,16 @@ impl Devices {
         self.0.iter()
     }
 
-    /// The device of this class and number.
+    /// Device of this class and number.
     pub fn get(&self, class: Class, unit: usize) -> Option<&Device> {
         self.0.iter().find(|device| device.class == class && device.unit == unit)
     }
 
-    /// Makes a device operational: it answers for its windows, and may reach memory. Of a bridge nothing
-    /// changes: it passes things on from its enumeration to its removal.
+    /// Starts a device: enables its windows and bus mastering. No effect on a bridge, which forwards from its
+    /// enumeration to its removal.
     ///
     /// # Errors
-    /// A window of it has no place.
+    /// A window of the device has no address.
     pub async fn start(
         &mut self,
         class: Class,
@@ -99,7 +100,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Makes a device silent. Of a bridge nothing changes.
+    /// Stops a device: disables its windows and bus mastering. No effect on a bridge.
     pub async fn stop(&mut self, class: Class, unit: usize, tree: &Tree, bus: &impl ConfigAccess) {
         for device in self.0.iter_mut().filter(|d| d.class == class && d.unit == unit) {
             if class != Class::Bridge {

@@ -1,4 +1,5 @@
-//! PCI: from a machine of which nothing is known to functions with buses, addresses and interrupts.
+//! PCI: enumeration without firmware, from an unknown machine to functions with buses, addresses and
+//! interrupts.
 //!
 //! ```text
 //!   find_roots ─► enumerate ─► Tree ─┬─► Devices    class drivers: bridge, storage, network
@@ -6,9 +7,9 @@
 //!      gives them places             └─► Vectors    MSI-X, vector by vector, in any order
 //! ```
 //!
-//! Nobody is asked what firmware did. What cannot be served is left out and said ([`Trouble`]), and the rest
-//! goes on: a function that lies harms itself. Every loop here is bounded by the numbers that there are
-//! (256 buses, [`FUNCTIONS_MAX`] functions), whatever is read.
+//! Firmware settings are not used. Unsupported functions are skipped and reported ([`Trouble`]); a malformed
+//! function affects only itself. Every loop is bounded (256 buses, [`FUNCTIONS_MAX`] functions), whatever is
+//! read.
 
 mod board;
 mod class;
@@ -34,61 +35,61 @@ pub use scan::{Root, discover, enumerate, find_roots};
 pub use slot::Slot;
 pub use vectors::{Message, VectorError, Vectors};
 
-/// Functions that are looked at, at most: more than a machine has, fewer than hostile hardware can show.
+/// Most functions that are examined: more than a machine has, fewer than malicious hardware can present.
 pub const FUNCTIONS_MAX: usize = 4096;
 
-/// A base address register, and the window that it got.
+/// A base address register with its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
-    /// Its number; a wide one takes the next, too.
+    /// Number of the register; a 64-bit one uses the next too.
     pub number: u8,
-    /// What it asks for.
+    /// Size and kind of window requested.
     pub request: BarRequest,
-    /// Where its window lies; none: there was no room.
+    /// Address of the window; `None` if there was no space.
     pub at: Option<u64>,
 }
 
-/// A function that was found.
+/// A function found.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Where.
+    /// Bus, device and function number.
     pub at: Bdf,
-    /// What it says of itself.
+    /// Configuration header.
     pub header: Header,
-    /// The bridge before it, by its number in the tree: the one whose secondary bus it is on. It comes
-    /// before it.
+    /// Index in the tree of its parent, the bridge whose secondary bus it is on; less than its own index.
+    /// `None` on a root bus.
     pub parent: Option<usize>,
-    /// Of a bridge that works: its buses.
+    /// Bus numbers of a working bridge.
     pub buses: Option<Buses>,
-    /// Its windows.
+    /// Windows.
     pub bars: Vec<Bar>,
-    /// Of a bridge: what it passes on, by [`Space`]; none: it has no such window.
+    /// Windows forwarded by a bridge, by [`Space`]; `None` if it has no such window.
     pub windows: [Option<Window>; 3],
-    /// Of a bridge: its prefetchable window may lie above 4 GiB.
+    /// True if a bridge's prefetchable window may be above 4 GiB.
     pub wide: bool,
-    /// Its MSI capability.
+    /// MSI capability.
     pub msi: Option<Msi>,
-    /// Its MSI-X capability.
+    /// MSI-X capability.
     pub msix: Option<Msix>,
-    /// Its PCI Express capability.
+    /// PCI Express capability.
     pub express: Option<Express>,
 }
 
 impl Function {
-    /// Whether it is a bridge to another PCI bus.
+    /// Returns true for a bridge to another PCI bus.
     pub fn is_bridge(&self) -> bool {
         self.header.layout == Layout::Bridge
     }
 
-    /// The window of this number.
+    /// Window of this number.
     pub fn bar(&self, number: u8) -> Option<&Bar> {
         self.bars.iter().find(|bar| bar.number == number)
     }
 
-    /// Lets it answer for its windows, and reach memory.
+    /// Enables its windows and bus mastering.
     ///
     /// # Errors
-    /// One of its windows has no place, and would answer where it must not.
+    /// One of its windows has no address, and would respond at a wrong one.
     pub async fn enable(&self, bus: &impl ConfigAccess) -> Result<(), Trouble> {
         let mut on = command::BUS_MASTER;
         for bar in &self.bars {
@@ -101,118 +102,119 @@ impl Function {
         Ok(())
     }
 
-    /// It answers no more, and reaches nothing.
+    /// Disables its windows and bus mastering.
     pub async fn disable(&self, bus: &impl ConfigAccess) {
         let off = command::IO | command::MEMORY | command::BUS_MASTER;
         change_command(bus, self.at, 0, off).await;
     }
 
-    /// Lets it hold its interrupt pin, or forbids it.
+    /// Enables or disables its interrupt pin.
     pub async fn allow_pin(&self, bus: &impl ConfigAccess, allow: bool) {
         let (on, off) = if allow { (0, command::INTX_DISABLE) } else { (command::INTX_DISABLE, 0) };
         change_command(bus, self.at, on, off).await;
     }
 }
 
-/// Changes bits of the command register. The status beside it is cleared by ones, so zeros are written.
+/// Changes bits of the command register. The adjacent status bits are write-one-to-clear, so zeros are
+/// written.
 async fn change_command(bus: &impl ConfigAccess, at: Bdf, on: u16, off: u16) {
     let word = bus.config_read(at, offset::COMMAND as u16).await;
     let command = (word as u16 | on) & !off;
     bus.config_write(at, offset::COMMAND as u16, command.into()).await;
 }
 
-/// What was found, bridges before what is behind them.
+/// Result of an enumeration; bridges come before the functions behind them.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// The functions.
+    /// Functions.
     pub functions: Vec<Function>,
-    /// What was left out, and why.
+    /// Skipped items with reasons.
     pub troubles: Vec<Trouble>,
 }
 
 impl Tree {
-    /// The function at this place.
+    /// Function at this address.
     pub fn find(&self, at: Bdf) -> Option<&Function> {
         self.functions.iter().find(|function| function.at == at)
     }
 
-    /// The functions of this class, subclass and programming interface.
+    /// Functions of this class, subclass and programming interface.
     pub fn of_class(&self, class: u32) -> impl Iterator<Item = &Function> {
         self.functions.iter().filter(move |function| function.header.class == class)
     }
 
-    /// How many bridges are between a function and its root bus.
+    /// Number of bridges between a function and its root bus.
     pub fn depth(&self, function: &Function) -> usize {
         core::iter::successors(self.parent(function), |bridge| self.parent(bridge)).count()
     }
 
-    /// The bridge before a function.
+    /// Bridge in front of a function; `None` on a root bus.
     pub fn parent(&self, function: &Function) -> Option<&Function> {
         self.functions.get(function.parent?)
     }
 
     fn trouble(&mut self, at: Bdf, what: What) {
-        // A function has seven registers, three windows and a header to be troubled by.
+        // A function can cause one entry per register (seven), window (three) and header.
         if self.troubles.len() < FUNCTIONS_MAX {
             self.troubles.push(Trouble { at, what });
         }
     }
 }
 
-/// What was left out of a tree.
+/// Item skipped in an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Where.
+    /// Address of the function.
     pub at: Bdf,
-    /// Why.
+    /// Reason.
     pub what: What,
 }
 
-/// Why something was left out.
+/// Reason why something was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A header of a kind that nobody knows.
+    /// Header of unknown type.
     Layout {
-        /// Its number.
+        /// Header type.
         found: u8,
     },
-    /// A base address register without sense.
+    /// Invalid base address register.
     Bar {
-        /// Its number.
+        /// Number of the register.
         number: u8,
-        /// What is wrong with it.
+        /// Error of the register.
         error: BarError,
     },
-    /// No room for a window.
+    /// No space for a window.
     NoRoom {
         /// The window.
         bar: Bar,
     },
-    /// A bridge before it passes no ports on.
+    /// A bridge in front of it has no I/O window.
     NoPorts {
         /// The window.
         bar: Bar,
     },
-    /// A bridge does not keep the numbers of its buses.
+    /// A bridge does not keep its bus numbers.
     Stuck {
-        /// What it was told.
+        /// Value written.
         wanted: Buses,
-        /// What it reads.
+        /// Value read.
         found: Buses,
     },
-    /// A bridge for which no bus number is left.
+    /// No bus number left for a bridge.
     NoBuses {
-        /// The last that there is.
+        /// Last usable number.
         last: u8,
     },
-    /// Two bridges say that this bus is behind them: the first is believed.
+    /// Two bridges have this secondary bus; the first one is used.
     Twice {
-        /// The bus.
+        /// Bus number.
         bus: u8,
     },
-    /// More functions than anybody looks at.
+    /// More than [`FUNCTIONS_MAX`] functions.
     TooMany,
-    /// It answered, and then no more.
+    /// The function responded, then stopped responding.
     Gone,
 }
 

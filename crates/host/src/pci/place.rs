@@ -1,5 +1,5 @@
-//! Windows: how long they are, and where they go. Each kind of space is laid out by itself: what is behind a
-//! bridge makes one window of the bridge's, and so up to the root complex, whose rooms are given.
+//! Windows: sizing and address assignment. Each address space is laid out separately: the windows behind a
+//! bridge form one window of the bridge, up to the root complex, whose ranges are given.
 
 use alloc::vec::Vec;
 
@@ -8,31 +8,31 @@ use wire::pci::{Bdf, Space, Window, bar, command, offset};
 
 use super::{Bar, Function, Tree, What, change_command};
 
-/// What the root complex passes on to its buses.
+/// Address ranges that the root complex forwards to its buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rooms {
-    /// Ports.
+    /// I/O ports.
     pub io: Window,
     /// Memory below 4 GiB.
     pub memory: Window,
-    /// Memory above, for what may lie there.
+    /// Memory above 4 GiB, for windows that may be there.
     pub wide: Window,
 }
 
-/// Class and subclass of the host's own bridge: its registers are the board's, and stay as they are.
+/// Class and subclass of the host bridge, whose registers belong to the board and are not changed.
 const HOST_BRIDGE: u32 = 0x06_0000;
 
-/// A window that wants a place.
+/// A window to be placed.
 #[derive(Clone, Copy)]
 struct Wanted {
     function: usize,
-    /// Its place in the function's list.
+    /// Index in the function's list.
     bar: usize,
     bytes: u64,
 }
 
-/// Sizes all windows, places them, and writes the registers. Functions answer for nothing yet; bridges pass
-/// on what is behind them.
+/// Sizes all windows, places them, and writes the registers. Functions stay disabled; bridges forward to what
+/// is behind them.
 pub(super) async fn place(bus: &impl ConfigAccess, rooms: &Rooms, tree: &mut Tree) {
     for index in 0..tree.functions.len() {
         size(bus, index, tree).await;
@@ -47,7 +47,7 @@ pub(super) async fn place(bus: &impl ConfigAccess, rooms: &Rooms, tree: &mut Tre
     }
 }
 
-/// Learns what a function asks for. It answers for nothing meanwhile, nor afterwards.
+/// Sizes a function's windows. Disables the function.
 async fn size(bus: &impl ConfigAccess, index: usize, tree: &mut Tree) {
     let (at, layout) = (tree.functions[index].at, tree.functions[index].header.layout);
     if tree.functions[index].header.class & !0xff == HOST_BRIDGE {
@@ -77,7 +77,7 @@ async fn size(bus: &impl ConfigAccess, index: usize, tree: &mut Tree) {
     tree.functions[index].bars = bars;
 }
 
-/// Writes ones into a register, gives what it reads then, and puts back what was there.
+/// Writes all ones to a register, returns the value read back, and restores the register.
 async fn ones(bus: &impl ConfigAccess, at: Bdf, register: u16) -> u32 {
     let before = bus.config_read(at, register).await;
     bus.config_write(at, register, u32::MAX).await;
@@ -86,10 +86,11 @@ async fn ones(bus: &impl ConfigAccess, at: Bdf, register: u16) -> u32 {
     read
 }
 
-/// Learns which windows a bridge has. Memory it must have; of the others the ends read as written, or not.
+/// Detects a bridge's windows. The memory window is mandatory; the others exist if their limits read back as
+/// written.
 async fn size_bridge(bus: &impl ConfigAccess, function: &mut Function) {
     let at = function.at;
-    // The secondary status stands in the same word as the ports, and is cleared by ones.
+    // The secondary status shares the dword of the I/O window and is write-one-to-clear.
     bus.config_write(at, offset::IO_BASE, 0xf0f0).await;
     let io = bus.config_read(at, offset::IO_BASE).await & 0xf0f0 == 0xf0f0;
     bus.config_write(at, offset::PREFETCHABLE_BASE, 0xfff0_fff0).await;
@@ -100,13 +101,13 @@ async fn size_bridge(bus: &impl ConfigAccess, function: &mut Function) {
     function.wide = prefetchable && word & 0xf == 1;
 }
 
-/// In which of a root complex's rooms a window goes; none: a bridge before it passes none of its kind on.
+/// Range of the root complex for a window. `None` if a bridge in front of it has no window of this kind.
 fn home(tree: &Tree, function: &Function, bar: &Bar, rooms: &Rooms) -> Option<Space> {
     let mut bridges = core::iter::successors(tree.parent(function), |b| tree.parent(b));
     let room = |window: Window| window.limit.saturating_sub(window.base);
     match bar.request.space {
         Space::Io => bridges.all(|b| b.windows[0].is_some()).then_some(Space::Io),
-        // What may not be read ahead can pass a bridge below 4 GiB only. Before all bridges it may lie high.
+        // Non-prefetchable windows behind a bridge must be below 4 GiB. On a root bus they may be above.
         Space::Memory if bar.request.wide && function.parent.is_none() => {
             let low = bar.request.bytes <= room(rooms.memory) / 4;
             Some(if low { Space::Memory } else { Space::Prefetchable })
@@ -118,7 +119,7 @@ fn home(tree: &Tree, function: &Function, bar: &Bar, rooms: &Rooms) -> Option<Sp
     }
 }
 
-/// Places all windows of one kind, but for the longest, if there is no room for all.
+/// Places all windows of one kind, without the longest ones if the space is too small.
 fn lay_out(space: Space, room: Window, rooms: &Rooms, tree: &mut Tree) {
     let (mut wanted, mut refused) = (Vec::new(), Vec::new());
     for (index, function) in tree.functions.iter().enumerate() {
@@ -133,11 +134,11 @@ fn lay_out(space: Space, room: Window, rooms: &Rooms, tree: &mut Tree) {
         }
     }
     refused.into_iter().for_each(|(at, bar)| tree.trouble(at, What::NoPorts { bar }));
-    // The longest first: they are aligned to their length, so that what follows leaves no gaps.
+    // Longest first: windows are aligned to their length, so this leaves no gaps.
     wanted.sort_by_key(|wanted| (core::cmp::Reverse(wanted.bytes), wanted.function, wanted.bar));
     let parents: Vec<Option<usize>> = tree.functions.iter().map(|f| f.parent).collect();
     let fits = |skip: usize| arrange(&parents, &wanted[skip..], space, room);
-    // How many of the longest are left out: found by halving, as there may be thousands.
+    // Number of longest windows to skip, by binary search, as there may be thousands.
     let (mut out, mut enough) = (0, wanted.len());
     if fits(0).is_some() {
         enough = 0;
@@ -163,7 +164,7 @@ fn lay_out(space: Space, room: Window, rooms: &Rooms, tree: &mut Tree) {
     }
 }
 
-/// Something that lies on a bus: a window that is wanted, or the window of a bridge.
+/// An item on a bus: a window, or a bridge's window.
 struct Item {
     what: Lying,
     bytes: u64,
@@ -175,10 +176,10 @@ enum Lying {
     Bridge(usize),
 }
 
-/// Places of windows, and the windows of bridges.
+/// Addresses of windows, and windows of bridges.
 type Places = (Vec<u64>, Vec<(usize, Window)>);
 
-/// Places windows on their buses and the buses' windows on theirs; none: there is no room.
+/// Places windows on their buses, and bridges' windows on theirs. `None` if the space is too small.
 fn arrange(
     parents: &[Option<usize>],
     wanted: &[Wanted],
@@ -225,8 +226,8 @@ fn arrange(
     Some((places, windows))
 }
 
-/// Orders what lies on a bus by its alignment, and says how long it is in all from an address that has the
-/// greatest: inner `None`, if nothing lies there; none, if no address space is so long.
+/// Sorts a bus's items by alignment; returns their total length and largest alignment. Inner `None` if there
+/// are no items; outer `None` on overflow of the address space.
 #[expect(clippy::option_option, reason = "nothing to place is no failure")]
 fn extent(items: &mut [Item]) -> Option<Option<(u64, u64)>> {
     items.sort_by_key(|item| core::cmp::Reverse(item.align));
@@ -237,6 +238,7 @@ fn extent(items: &mut [Item]) -> Option<Option<(u64, u64)>> {
     Some(items.first().map(|first| (end, first.align)))
 }
 
+/// Writes the assigned addresses to the registers.
 async fn write(bus: &impl ConfigAccess, function: &Function) {
     for bar in &function.bars {
         let Some(place) = bar.at else { continue };
@@ -265,7 +267,7 @@ async fn write(bus: &impl ConfigAccess, function: &Function) {
             }
         }
     }
-    // What a bridge itself answers for has a place, or it would have to stay closed.
+    // A bridge stays disabled if a window of its own has no address.
     if function.bars.iter().all(|bar| bar.at.is_some()) {
         let on = command::IO | command::MEMORY | command::BUS_MASTER;
         change_command(bus, function.at, on, 0).await;

@@ -1,6 +1,5 @@
-//! Which line of an interrupt controller a function's pin leads to: what the MP table says of its bus, and
-//! where the table lacks that bus, what it says of the bridge before it, whose pin follows from how bridges
-//! are wired.
+//! Interrupt routing: the interrupt controller input of a function's pin, from the MP table; if the table
+//! lacks the function's bus, from the entry of a bridge in front of it, by the standard rotation of pins.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,28 +9,28 @@ use wire::pci::{BUSES, Bdf, Pin};
 
 use super::{Function, Tree};
 
-/// An input of an interrupt controller.
+/// Input of an interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The controller's number in the table.
+    /// Number of the controller in the table.
     pub controller: u8,
-    /// Its input.
+    /// Input number.
     pub input: u8,
-    /// When it is active.
+    /// Active level.
     pub polarity: Polarity,
-    /// What of it counts.
+    /// Edge or level.
     pub trigger: Trigger,
 }
 
-/// The wires from PCI buses, as a table tells of them.
+/// Interrupt wires of PCI buses in a table.
 #[derive(Clone, Debug)]
 pub struct Wires(Vec<Wire>);
 
 impl Wires {
-    /// Takes them out of a table.
+    /// Reads the wires from a table.
     ///
     /// # Errors
-    /// The table ends in something that makes no sense.
+    /// The table is malformed.
     pub fn read(table: &Table<'_>) -> Result<Wires, MpError> {
         let (mut is_pci, mut wires) = ([false; BUSES], Vec::new());
         for entry in table.entries() {
@@ -45,12 +44,12 @@ impl Wires {
         Ok(Wires(wires))
     }
 
-    /// How many there are.
+    /// Number of wires.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The line of this pin, if the table has it.
+    /// Line of this pin; `None` if the table lacks it.
     pub fn look_up(&self, bus: u8, device: u8, pin: Pin) -> Option<Line> {
         let same = |wire: &&Wire| wire.bus == bus && wire.pci() == (device, pin);
         self.0.iter().find(same).map(|wire| Line {
@@ -62,29 +61,29 @@ impl Wires {
     }
 }
 
-/// How a pin gets to its line.
+/// Route of a pin to its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The function's own pin.
+    /// Pin of the function itself.
     pub pin: Pin,
-    /// Bridges that it passes until the table knows of it.
+    /// Number of bridges passed until an entry of the table.
     pub bridges: usize,
-    /// The function or bridge of which the table knows.
+    /// Function or bridge that the table lists.
     pub known: Bdf,
-    /// The pin of that.
+    /// Pin of that function or bridge.
     pub known_pin: Pin,
-    /// The line.
+    /// Line.
     pub line: Line,
 }
 
-/// Why there is no line.
+/// Reason why there is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteError {
     /// The function has no pin.
     NoPin,
-    /// Neither it nor a bridge before it is in the table.
+    /// Neither the function nor a bridge in front of it is in the table.
     NotListed {
-        /// The last that was looked up.
+        /// Last address looked up.
         at: Bdf,
         /// Its pin.
         pin: Pin,
@@ -107,7 +106,7 @@ impl core::error::Error for RouteError {}
 /// Finds the line of a function's pin.
 ///
 /// # Errors
-/// There is none.
+/// [`RouteError`] if there is none.
 pub fn route(tree: &Tree, wires: &Wires, function: &Function) -> Result<Route, RouteError> {
     let own = function.header.pin.ok_or(RouteError::NoPin)?;
     let (mut at, mut pin, mut bridges) = (function, own, 0);
@@ -115,7 +114,7 @@ pub fn route(tree: &Tree, wires: &Wires, function: &Function) -> Result<Route, R
         if let Some(line) = wires.look_up(at.at.bus(), at.at.device(), pin) {
             return Ok(Route { pin: own, bridges, known: at.at, known_pin: pin, line });
         }
-        // Parents come before their children in the tree, so this ends.
+        // Parents come before their children in the tree, so this terminates.
         let Some(bridge) = tree.parent(at) else {
             return Err(RouteError::NotListed { at: at.at, pin });
         };

@@ -1,4 +1,4 @@
-//! Finding functions, and numbering the buses that they are on.
+//! Discovery of functions and numbering of buses.
 
 use alloc::vec::Vec;
 
@@ -8,16 +8,16 @@ use wire::pci::{BUSES, Bdf, Buses, DEVICES, FUNCTIONS, Header, Layout, offset};
 
 use super::{FUNCTIONS_MAX, Function, Rooms, Tree, What, place};
 
-/// A bus of the root complex, and the last number for what is behind its bridges.
+/// Root bus, and the last bus number for its bridges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// Its number, which is wired in.
+    /// Hard-wired number of the bus.
     pub bus: u8,
-    /// The last number that accesses to its bridges' buses may have.
+    /// Last number that buses behind its bridges may have.
     pub last: u8,
 }
 
-/// Looks for root buses: bridges are told to pass nothing on, and the buses that still answer are those.
+/// Finds root buses: after all bridges are closed, only root buses still respond.
 pub async fn find_roots(bus: &impl ConfigAccess) -> Vec<Root> {
     let mut roots: Vec<Root> = Vec::new();
     for number in 0..=u8::MAX {
@@ -40,7 +40,7 @@ pub async fn find_roots(bus: &impl ConfigAccess) -> Vec<Root> {
     roots
 }
 
-/// The first functions of so many devices.
+/// First functions of `devices` devices.
 fn places(bus: u8, devices: u8) -> impl Iterator<Item = Bdf> {
     (0..devices).map(move |device| Bdf::new(bus, device, 0))
 }
@@ -53,8 +53,8 @@ async fn layout(bus: &impl ConfigAccess, at: Bdf) -> Layout {
     }
 }
 
-/// Finds all functions, numbers the buses behind bridges from the root buses on, and gives every window a
-/// place in these rooms. What a machine's firmware has done is overwritten.
+/// Finds all functions, numbers the buses behind bridges, and assigns windows addresses in these ranges.
+/// Overwrites the settings of firmware.
 pub async fn enumerate(bus: &impl ConfigAccess, roots: &[Root], rooms: &Rooms) -> Tree {
     let mut tree = Tree::default();
     for root in roots {
@@ -64,8 +64,8 @@ pub async fn enumerate(bus: &impl ConfigAccess, roots: &[Root], rooms: &Rooms) -
     tree
 }
 
-/// Finds all functions by the bus numbers that bridges have, and changes nothing: for a machine whose
-/// firmware has numbered them. Windows are not looked at.
+/// Finds all functions by the bus numbers that firmware assigned, without changing anything. Windows are not
+/// read.
 pub async fn discover(bus: &impl ConfigAccess, roots: &[Root]) -> Tree {
     let mut tree = Tree::default();
     let mut seen = [false; BUSES];
@@ -96,13 +96,13 @@ pub async fn discover(bus: &impl ConfigAccess, roots: &[Root]) -> Tree {
     tree
 }
 
-/// A bus that is being numbered: the bridge before it, and those on it that are still to be numbered.
+/// A bus being numbered: the bridge in front of it, and the bridges on it still to be numbered.
 struct Level {
     bridge: Option<usize>,
     pending: Vec<usize>,
 }
 
-/// Depth first, so that the buses behind a bridge have numbers in a row.
+/// Depth first, so that the buses behind a bridge have consecutive numbers.
 async fn number(bus: &impl ConfigAccess, root: Root, tree: &mut Tree) {
     let mut last = root.bus;
     let pending = look_and_close(bus, root.bus, None, tree).await;
@@ -120,7 +120,7 @@ async fn number(bus: &impl ConfigAccess, root: Root, tree: &mut Tree) {
             tree.trouble(at, What::NoBuses { last: root.last });
             continue;
         }
-        // Until it is known how many are behind it, all that are left are.
+        // All remaining numbers, until the number of buses behind it is known.
         let wanted = Buses { primary: at.bus(), secondary: last + 1, subordinate: root.last };
         bus.config_write(at, offset::PRIMARY, wanted.to_word()).await;
         let found = Buses::from_word(bus.config_read(at, offset::PRIMARY).await);
@@ -135,7 +135,7 @@ async fn number(bus: &impl ConfigAccess, root: Root, tree: &mut Tree) {
     }
 }
 
-/// All behind this bridge have been numbered, up to this number.
+/// Sets the last bus number behind a bridge.
 async fn end(bus: &impl ConfigAccess, bridge: usize, last: u8, tree: &mut Tree) {
     let function = &mut tree.functions[bridge];
     if let Some(buses) = &mut function.buses {
@@ -144,8 +144,8 @@ async fn end(bus: &impl ConfigAccess, bridge: usize, last: u8, tree: &mut Tree) 
     }
 }
 
-/// Finds the functions of a bus, and tells its bridges to pass nothing on: two that have the same numbers
-/// from before would both answer. Gives the bridges, the last first.
+/// Finds the functions of a bus and closes its bridges: two bridges with the same old numbers would both
+/// respond. Returns the bridges, last first.
 async fn look_and_close(
     bus: &impl ConfigAccess,
     number: u8,
@@ -186,7 +186,7 @@ async fn look(bus: &impl ConfigAccess, number: u8, behind: Option<usize>, tree: 
     }
 }
 
-/// Reads who is there. Of a header that nobody knows nothing else is believed.
+/// Reads the header of a function, if present. Nothing else is read for an unknown header type.
 async fn read(bus: &impl ConfigAccess, at: Bdf, tree: &mut Tree) -> Option<Header> {
     let mut words = [0; 16];
     words[0] = bus.config_read(at, 0).await;
@@ -201,7 +201,7 @@ async fn read(bus: &impl ConfigAccess, at: Bdf, tree: &mut Tree) -> Option<Heade
     Some(header)
 }
 
-/// Reads the rest of it, and takes it into the tree.
+/// Reads the other registers of a function and adds it to the tree.
 async fn add(
     bus: &impl ConfigAccess,
     at: Bdf,

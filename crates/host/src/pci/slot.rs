@@ -1,4 +1,4 @@
-//! A port's slot, whose power can be switched (PCIe base 5.0, 6.7 and 7.5.3.9 to 7.5.3.11).
+//! Slot of a port, with power control (PCIe base 5.0, 6.7 and 7.5.3.9 to 7.5.3.11).
 
 use bus::pci::ConfigAccess;
 use wire::pci::Bdf;
@@ -6,21 +6,21 @@ use wire::pci::capability::PortType;
 
 use super::Function;
 
-/// Of the capability's first word: there is a slot.
+/// Bit of the capability's first dword: a slot is implemented.
 const SLOT_IMPLEMENTED: u32 = 1 << 24;
-/// Slot Capabilities, from the capability on, and a bit of them: there is a power controller.
+/// Slot Capabilities, relative to the capability, and its power controller bit.
 const CAPABILITIES: u16 = 0x14;
 const POWER_CONTROLLER: u32 = 1 << 1;
-/// Slot Control and, in the same word, Slot Status, whose bits are cleared by ones.
+/// Slot Control and, in the same dword, Slot Status, which is write-one-to-clear.
 const CONTROL: u16 = 0x18;
 const CONTROL_MASK: u32 = 0xffff;
-/// The power indicator, and what it shows.
+/// Power indicator control and its values.
 const INDICATOR: u32 = 3 << 8;
 const INDICATOR_ON: u32 = 1 << 8;
 const INDICATOR_OFF: u32 = 3 << 8;
 const POWER_OFF: u32 = 1 << 10;
 
-/// A slot with a power controller.
+/// Slot with a power controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     port: Bdf,
@@ -28,7 +28,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The slot of a port; none: it has none, or its power can't be switched.
+    /// Slot of a port. `None` if it has none, or no power controller.
     pub async fn of(bus: &impl ConfigAccess, port: &Function) -> Option<Slot> {
         let express = port.express.filter(|express| {
             matches!(express.port, PortType::Root | PortType::SwitchDownstream)
@@ -39,8 +39,7 @@ impl Slot {
         there.then_some(Slot { port: port.at, express: express.at })
     }
 
-    /// Switches its power, and its indicator with it. What loses its power is gone at once, and its driver is
-    /// not told.
+    /// Switches its power and its indicator. The device is removed at once, without notice to its driver.
     pub async fn power(&self, bus: &impl ConfigAccess, on: bool) {
         let word = bus.config_read(self.port, self.express + CONTROL).await & CONTROL_MASK;
         let word = word & !(INDICATOR | POWER_OFF);
@@ -59,7 +58,7 @@ mod tests {
     use wire::pci::capability::Express;
     use wire::pci::{Header, Layout};
 
-    /// A port's capability, at 40h, and what was written.
+    /// Capability of a port, at 40h, with the values written.
     struct Port(RefCell<Vec<u32>>);
 
     impl ConfigAccess for Port {
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn power_and_indicator_are_switched_and_no_status_is_cleared() {
+    fn slot_power_write_clears_no_status_bits() {
         let words = alloc::vec![SLOT_IMPLEMENTED, 0, 0, 0, 0, POWER_CONTROLLER, 0x0059_01c0];
         let bus = Port(RefCell::new(words));
         Rt::simulated(None, Log::Off).block_on(async {

@@ -1,4 +1,4 @@
-//! MSI-X: the table of vectors in a function's window (PCIe base 5.0, 7.7.2).
+//! MSI-X: vector table in a function's window (PCIe base 5.0, 7.7.2).
 
 use core::fmt;
 
@@ -8,34 +8,34 @@ use wire::pci::{Bdf, MSIX_ENTRY_BYTES, Space};
 
 use super::Function;
 
-/// What a vector sends: a word, to a place.
+/// Message of a vector: a dword write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Where it goes, a multiple of four.
+    /// Address, a multiple of four.
     pub at: u64,
-    /// The word.
+    /// Data.
     pub data: u32,
 }
 
-/// Why a function's vectors cannot be used.
+/// Reason why a function's vectors cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorError {
-    /// It has no MSI-X capability.
+    /// No MSI-X capability.
     None,
-    /// The table does not lie in a window that has a place.
+    /// The table is not inside a window with an address.
     Table {
-        /// The window's number.
+        /// Number of the window.
         bar: u8,
-        /// Where the table begins in it.
+        /// Offset of the table in the window.
         at: u32,
-        /// How many vectors it has.
+        /// Number of vectors.
         vectors: u16,
     },
-    /// There is no such vector.
+    /// No such vector.
     Vector {
-        /// What was asked for.
+        /// Vector requested.
         asked: u16,
-        /// How many there are.
+        /// Number of vectors.
         vectors: u16,
     },
 }
@@ -57,7 +57,7 @@ impl fmt::Display for VectorError {
 
 impl core::error::Error for VectorError {}
 
-/// The vectors of a function. They may be set in any order, before and after they are put to use.
+/// Vectors of a function. They may be set in any order, before and after they are enabled.
 #[derive(Debug)]
 pub struct Vectors<'a, B> {
     bus: &'a B,
@@ -67,10 +67,10 @@ pub struct Vectors<'a, B> {
 }
 
 impl<'a, B: ConfigAccess + MemoryAccess> Vectors<'a, B> {
-    /// Finds the table of a function that has been enabled.
+    /// Finds the table of an enabled function.
     ///
     /// # Errors
-    /// It has none, or says that it lies where nothing is.
+    /// [`VectorError`] if the function has none, or it is not inside a window with an address.
     pub fn find(bus: &'a B, function: &Function) -> Result<Vectors<'a, B>, VectorError> {
         let msix = function.msix.ok_or(VectorError::None)?;
         let Msix { vectors, table_bar: bar, table: at, .. } = msix;
@@ -84,15 +84,16 @@ impl<'a, B: ConfigAccess + MemoryAccess> Vectors<'a, B> {
         }
     }
 
-    /// How many there are.
+    /// Number of vectors.
     pub fn count(&self) -> u16 {
         self.msix.vectors
     }
 
-    /// Says what a vector sends, and lets it. It is masked meanwhile, so that no half of a message is sent.
+    /// Sets a vector's message and unmasks it. It is masked during the update, so that no partial message is
+    /// sent.
     ///
     /// # Errors
-    /// There is no such vector.
+    /// [`VectorError::Vector`] if there is no such vector.
     pub async fn set(&self, vector: u16, message: Message) -> Result<(), VectorError> {
         let entry = self.entry(vector)?;
         self.bus.memory_write(entry + 12, Msix::MASKED);
@@ -100,15 +101,15 @@ impl<'a, B: ConfigAccess + MemoryAccess> Vectors<'a, B> {
         self.bus.memory_write(entry + 4, (message.at >> 32) as u32);
         self.bus.memory_write(entry + 8, message.data);
         self.bus.memory_write(entry + 12, 0);
-        // Read back, so that it is done when this returns.
+        // Read back to flush the posted writes.
         self.bus.memory_read(entry + 12).await;
         Ok(())
     }
 
-    /// Keeps a vector from sending, or lets it again; what it kept back comes then.
+    /// Masks or unmasks a vector. A pending message is sent when it is unmasked.
     ///
     /// # Errors
-    /// There is no such vector.
+    /// [`VectorError::Vector`] if there is no such vector.
     pub async fn mask(&self, vector: u16, masked: bool) -> Result<(), VectorError> {
         let entry = self.entry(vector)?;
         self.bus.memory_write(entry + 12, u32::from(masked));
@@ -124,7 +125,7 @@ impl<'a, B: ConfigAccess + MemoryAccess> Vectors<'a, B> {
         Ok(self.table + u64::from(vector) * u64::from(MSIX_ENTRY_BYTES))
     }
 
-    /// Puts the vectors to use instead of the pin, or the pin again.
+    /// Enables MSI-X instead of the pin, or the pin again.
     pub async fn use_them(&self, on: bool) {
         let control = if on { u32::from(Msix::ENABLE) << 16 } else { 0 };
         self.bus.config_write(self.of, self.msix.at, control).await;

@@ -1,11 +1,10 @@
-//! What the last word of a descriptor proves, in every order that the language's memory model allows, by
-//! loom.
+//! Memory ordering of descriptors, checked with loom for every order that the language allows.
 //!
 //! Mirrors, access by access, the driver (`Ring::{write, announce, is_back, take_back}`) and the live device
 //! (`Front::{serve, take, look_ahead, return_group}` over `LiveDevice`). Copies are word by word and relaxed,
-//! as those of `bus::Memory` are; the last word of a descriptor, the announcing register, and the last word
-//! of a return are stored with release and loaded with acquire. Each variant with a part taken out must
-//! fail, or these tests would show nothing.
+//! like those of `bus::Memory`; the last word of a descriptor, the announcing register, and the last word of
+//! a return are stored with release and loaded with acquire. Each variant with a part removed must fail, or
+//! these tests would prove nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,20 +17,20 @@ const RESPONSE: u32 = 2;
 const OFFSET: u32 = 7;
 const DATA: u32 = 9;
 
-/// The orders of the accesses that must have one.
+/// Orderings of the accesses that need one.
 #[derive(Clone, Copy)]
 struct Orders {
     /// The driver stores a descriptor's last word.
     owner: Ordering,
     /// The driver announces a block.
     announce: Ordering,
-    /// The device looks whether one was announced.
+    /// The device loads the announcing register.
     notice: Ordering,
-    /// The device looks ahead for a descriptor that is its own.
+    /// The device looks ahead for a descriptor that it owns.
     ahead: Ordering,
-    /// The device stores the last word of what it returns.
+    /// The device stores the last word of a return.
     back: Ordering,
-    /// The driver looks at it.
+    /// The driver loads that last word.
     look: Ordering,
 }
 
@@ -44,7 +43,7 @@ const BUILT: Orders = Orders {
     look: Acquire,
 };
 
-/// Host memory: two descriptors of two words, a page of one; and a register.
+/// Host memory: two descriptors of two words, a page of one word; and a register.
 #[derive(Default)]
 struct Memory {
     offset: [AtomicU32; 2],
@@ -53,7 +52,7 @@ struct Memory {
     register: AtomicU32,
 }
 
-/// A block of two, announced and returned as a whole: the flag is the last word of all.
+/// A block of two, announced and returned as a whole: the flag is the very last word.
 fn exchange(orders: Orders) {
     loom::model(move || {
         let memory = Arc::new(Memory::default());
@@ -69,14 +68,14 @@ fn exchange(orders: Orders) {
                     let first = memory.control[0].load(Relaxed);
                     let page = memory.page.load(Relaxed);
                     assert_eq!((first, page), (RESPONSE, DATA), "the block is back as a whole");
-                    // The host's again: emptied.
+                    // Owned by the host again: emptied.
                     memory.control[0].store(0, orders.owner);
                 }
             }
         });
         if memory.register.load(orders.notice) == 1 {
             for n in 0..2 {
-                // Not the last word: loom would take this look for the one that the store below races with.
+                // Not the last word: loom would take this load for the one that races with the store below.
                 let offset = memory.offset[n].load(Relaxed);
                 assert_eq!(offset, OFFSET, "an announced block is there");
             }
@@ -88,7 +87,7 @@ fn exchange(orders: Orders) {
     });
 }
 
-/// A descriptor that the device takes before it is announced.
+/// The device takes a descriptor before it is announced.
 fn look_ahead(orders: Orders) {
     loom::model(move || {
         let memory = Arc::new(Memory::default());
@@ -108,43 +107,43 @@ fn look_ahead(orders: Orders) {
 }
 
 #[test]
-fn the_last_words_prove_the_rest() {
+fn descriptor_last_word_implies_rest_visible() {
     exchange(BUILT);
     look_ahead(BUILT);
 }
 
 #[test]
 #[should_panic(expected = "an announced block is there")]
-fn an_announcement_without_release_proves_nothing() {
+fn announce_store_without_release_is_unsound() {
     exchange(Orders { announce: Relaxed, owner: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "an announced block is there")]
-fn noticing_without_acquire_proves_nothing() {
+fn announce_load_without_acquire_is_unsound() {
     exchange(Orders { notice: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "the block is back as a whole")]
-fn a_return_without_release_proves_nothing() {
+fn return_store_without_release_is_unsound() {
     exchange(Orders { back: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "the block is back as a whole")]
-fn a_look_without_acquire_proves_nothing() {
+fn return_load_without_acquire_is_unsound() {
     exchange(Orders { look: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "a descriptor that is the device's is there")]
-fn ownership_without_release_proves_nothing() {
+fn owner_store_without_release_is_unsound() {
     look_ahead(Orders { owner: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "a descriptor that is the device's is there")]
-fn looking_ahead_without_acquire_proves_nothing() {
+fn lookahead_load_without_acquire_is_unsound() {
     look_ahead(Orders { ahead: Relaxed, ..BUILT });
 }

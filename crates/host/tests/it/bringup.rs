@@ -1,4 +1,4 @@
-//! Starting a controller: what fails, how it is said, and that no wait is without bound.
+//! Controller bring-up: failures, their errors, bounded waits.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use wire::nvme::registers::{self, Cap};
 use wire::nvme::status::Status;
 use wire::{Lba, Nsid, QueueId};
 
-/// Starts a controller and gives why it did not start, and how long that took.
+/// Starts a controller; returns the result and the time that it took.
 fn start(world: &World, options: Options) -> (Result<(), InitError>, Span) {
     world.rt.block_on(async {
         let begin = world.rt.now();
@@ -38,7 +38,7 @@ fn assert_unsupported(error: InitError, name: &str, value: u64) {
 }
 
 #[test]
-fn a_controller_that_this_driver_cannot_serve_is_named() {
+fn unsupported_controller_error_names_register() {
     let cap = |cap: fn(Cap) -> Cap| refused(move |t| t.cap = cap(t.cap));
     assert_unsupported(cap(|cap| cap.with_mpsmin(1)), "CAP.MPSMIN", 1);
     assert_unsupported(cap(|cap| cap.with_css(0x80)), "CAP.CSS", 0x80);
@@ -46,7 +46,7 @@ fn a_controller_that_this_driver_cannot_serve_is_named() {
 }
 
 #[test]
-fn a_namespace_that_this_driver_cannot_serve_is_named() {
+fn unsupported_namespace_error_names_field() {
     assert_unsupported(refused(|t| t.namespace.nsze = 0.into()), "NSZE", 0);
     assert_unsupported(refused(|t| t.namespace.lbaf[0].ds = 8), "LBADS", 8);
     assert_unsupported(refused(|t| t.namespace.lbaf[0].ds = 13), "LBADS", 13);
@@ -62,8 +62,8 @@ fn a_namespace_that_this_driver_cannot_serve_is_named() {
 }
 
 #[test]
-fn readiness_is_waited_for_as_long_as_the_controller_says() {
-    // CAP.TO counts half seconds; the driver has a floor and a ceiling.
+fn ready_timeout_follows_cap_to_within_limits() {
+    // CAP.TO is in units of 500 ms; the driver has a lower and an upper limit.
     for (to, expected) in [(0, Span::s(1)), (5, Span::ms(2500)), (255, Span::ms(127_500))] {
         let cap = Traits::default().cap.with_to(to);
         let world = World::new(Traits { cap, on: Turns::Never, ..Traits::default() });
@@ -76,7 +76,7 @@ fn readiness_is_waited_for_as_long_as_the_controller_says() {
 }
 
 #[test]
-fn a_controller_that_does_not_go_off_is_not_started() {
+fn start_fails_if_controller_does_not_disable() {
     let world = World::new(Traits::default());
     assert_eq!(start(&world, Options::default()).0, Ok(()));
     world.fake.traits.borrow_mut().off = Turns::Never;
@@ -88,14 +88,14 @@ fn a_controller_that_does_not_go_off_is_not_started() {
 }
 
 #[test]
-fn a_fatal_status_ends_the_wait() {
+fn csts_cfs_ends_ready_wait() {
     let world = World::new(Traits { on: Turns::Fatal, ..Traits::default() });
     let (result, took) = start(&world, Options::default());
     assert_eq!(result, Err(InitError::Fatal { found: 2 }));
     assert!(took < Span::ms(100), "{took}");
 }
 
-/// Another driver has turned the controller on and left; this one begins at once.
+/// Starts a controller that another driver has just enabled and then abandoned.
 fn start_behind_another(world: &World) -> Result<(), InitError> {
     let on = registers::Cc::new().with_iosqes(6).with_iocqes(4).with_en(true);
     world.host.write32(registers::AQA, 0x0001_0001);
@@ -104,7 +104,7 @@ fn start_behind_another(world: &World) -> Result<(), InitError> {
 }
 
 #[test]
-fn a_controller_that_is_becoming_ready_is_not_turned_off_before_it_is() {
+fn enabling_controller_not_disabled_before_ready() {
     let slowly = Turns::After(Span::ms(3));
     let world = World::new(Traits { on: slowly, ..Traits::default() });
     assert_eq!(start_behind_another(&world), Ok(()));
@@ -112,7 +112,7 @@ fn a_controller_that_is_becoming_ready_is_not_turned_off_before_it_is() {
 }
 
 #[test]
-fn a_controller_that_has_failed_is_turned_on_when_its_failure_is_over() {
+fn failed_controller_enabled_after_cfs_clears() {
     let slowly = Turns::After(Span::ms(3));
     let world = World::new(Traits { on: Turns::Fatal, off: slowly, ..Traits::default() });
     let fake = world.fake.clone();
@@ -128,7 +128,7 @@ fn a_controller_that_has_failed_is_turned_on_when_its_failure_is_over() {
 }
 
 #[test]
-fn a_device_that_leaves_is_gone_at_any_moment() {
+fn device_removed_during_start_reports_gone() {
     let moments = [0, 1, 2, 3, 10, 1_000, 15_000].into_iter().chain(20_000..20_060);
     let (mut quick, mut slow, mut started) = (0, 0, 0);
     for us in moments {
@@ -141,7 +141,7 @@ fn a_device_that_leaves_is_gone_at_any_moment() {
         let (result, took) = start(&world, Options::default());
         match result {
             Err(InitError::Gone { .. }) if took < Span::s(1) => quick += 1,
-            // A command was under way: its time-out ends the wait.
+            // A command was in flight: its time-out ends the wait.
             Err(InitError::Gone { .. }) if took < Span::s(6) => slow += 1,
             Ok(()) if took < Span::us(us) => started += 1,
             other => panic!("after {us} us: {other:?} in {took}"),
@@ -151,7 +151,7 @@ fn a_device_that_leaves_is_gone_at_any_moment() {
 }
 
 #[test]
-fn a_failed_command_is_named_with_its_status() {
+fn failed_admin_command_error_has_step_and_status() {
     let failing = [
         (opcode::IDENTIFY, "Identify Controller"),
         (opcode::SET_FEATURES, "Set Features: Number of Queues"),
@@ -166,7 +166,7 @@ fn a_failed_command_is_named_with_its_status() {
 }
 
 #[test]
-fn a_controller_that_refuses_events_is_used_without() {
+fn controller_rejecting_async_events_still_works() {
     let mut traits = Traits::default();
     traits.admin_fails.insert(opcode::ASYNC_EVENT_REQUEST, Status::INVALID_OPCODE);
     let world = World::new(traits);
@@ -180,7 +180,7 @@ fn a_controller_that_refuses_events_is_used_without() {
 }
 
 #[test]
-fn queues_beyond_what_was_granted_are_refused() {
+fn queue_beyond_granted_count_rejected() {
     let world = World::new(Traits { queues: 2, ..Traits::default() });
     world.rt.block_on(async {
         let options = Options { queues: 3, ..Options::default() };
@@ -194,7 +194,7 @@ fn queues_beyond_what_was_granted_are_refused() {
 }
 
 #[test]
-fn a_queue_deeper_than_the_controller_allows_is_as_deep_as_it_allows() {
+fn queue_depth_limited_to_cap_mqes() {
     let cap = Traits::default().cap.with_mqes(15);
     let world = World::new(Traits { cap, ..Traits::default() });
     world.rt.block_on(async {
@@ -209,7 +209,7 @@ fn a_queue_deeper_than_the_controller_allows_is_as_deep_as_it_allows() {
         for (asked, found) in [(14, 14), (15, 15), (16, 15), (1024, 15)] {
             let queue = controller.queue(depth(asked)).await.unwrap();
             assert_eq!(queue.depth(), found, "{asked}");
-            // More than have room at once: they wait for it in the driver, and none fails.
+            // More reads than slots: they wait in the driver, and none fails.
             let done = Rc::new(Cell::new(0));
             for _ in 0..4 * found {
                 let (queue, done) = (queue.clone(), done.clone());
@@ -229,7 +229,7 @@ fn a_queue_deeper_than_the_controller_allows_is_as_deep_as_it_allows() {
 }
 
 #[test]
-fn a_queue_that_is_refused_leaves_its_number_free() {
+fn rejected_queue_creation_frees_qid() {
     for code in [opcode::CREATE_CQ, opcode::CREATE_SQ] {
         let world = World::new(Traits::default());
         world.rt.block_on(async {
@@ -248,7 +248,7 @@ fn a_queue_that_is_refused_leaves_its_number_free() {
 }
 
 #[test]
-fn doorbells_may_lie_apart() {
+fn doorbell_stride_supported() {
     let cap = Traits::default().cap.with_dstrd(4);
     let world = World::new(Traits { cap, ..Traits::default() });
     world.rt.block_on(async {
@@ -258,7 +258,7 @@ fn doorbells_may_lie_apart() {
 }
 
 #[test]
-fn the_admin_queue_may_be_interrupt_driven() {
+fn admin_queue_interrupt_uses_vector_0_only() {
     let world = World::new(Traits::default());
     let admin_completion = Completion::Interrupt { vector: 0 };
     let options = Options { admin_completion, ..Options::default() };
@@ -269,9 +269,9 @@ fn the_admin_queue_may_be_interrupt_driven() {
     assert_unsupported(error, "the vector of the admin queue", 1);
 }
 
-/// A pin is held until the controller hears, by a doorbell, of the completions that were taken.
+/// A pin stays asserted until the controller gets the new head by a doorbell.
 #[test]
-fn while_there_may_be_a_pin_the_controller_hears_at_once_of_what_was_taken() {
+fn admin_cq_head_written_at_once_with_pin_interrupt() {
     let told = |admin_completion| {
         let world = World::new(Traits::default());
         let options = Options { admin_completion, ..Options::default() };
@@ -284,7 +284,7 @@ fn while_there_may_be_a_pin_the_controller_hears_at_once_of_what_was_taken() {
 }
 
 #[test]
-fn a_controller_is_started_again_after_a_shutdown() {
+fn controller_restarts_after_shutdown() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         for _ in 0..3 {
@@ -304,10 +304,10 @@ fn a_controller_is_started_again_after_a_shutdown() {
     assert_eq!(world.fake.enables.get(), 3);
 }
 
-/// A start, and the creation of a queue, may be given up at any await: what comes after works, and
-/// no memory is written that somebody else has by then.
+/// Bring-up and queue creation are dropped at every await: the next start works, and no memory is written
+/// that has been reused.
 #[test]
-fn a_start_may_be_dropped_anywhere() {
+fn start_dropped_at_every_await_is_safe() {
     let mut times = 0;
     loop {
         let world = World::new(Traits::default());
@@ -318,7 +318,7 @@ fn a_start_may_be_dropped_anywhere() {
                 controller.queue(QueueOptions::default()).await.unwrap();
             };
             let finished = poll_times(start, times).await.is_some();
-            // The tasks that were left behind end, and give up what they had.
+            // The remaining tasks end and release their memory.
             for _ in 0..3 {
                 world.rt.yield_now().await;
             }
@@ -348,9 +348,9 @@ fn a_start_may_be_dropped_anywhere() {
     assert!(times > 20, "only {times} awaits");
 }
 
-/// Registers that read anything, and change at any time, give an error in bounded time.
+/// Random register values that change at any time give an error in bounded time.
 #[test]
-fn random_registers_are_an_error_and_never_a_hang() {
+fn random_registers_give_error_in_bounded_time() {
     for seed in 0..300 {
         let world = World::new(Traits::default());
         let mut rng = Rng::for_part(seed, "registers");

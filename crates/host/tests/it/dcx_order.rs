@@ -1,11 +1,11 @@
-//! What a tag proves, and what the fences of sleep and doorbell prove: every order that the language's
-//! memory model allows, by loom.
+//! Memory ordering of DC Express tags and of the sleep and doorbell fences, checked with loom for every order
+//! that the language allows.
 //!
-//! Mirrors, access by access, the driver (`Marks::mark`, `Commands::push`, `Slot::settles`,
-//! `Pair::submit`) and the live device (`LiveDevice::{fetch, write, publish}`, `Front::sleep`). Copies
-//! are word by word and relaxed, as those of `bus::Memory` are; the last word of an entry, of a packet
-//! and of a transfer is stored with release and loaded with acquire. Each variant with a part taken out
-//! must fail, or these tests would show nothing.
+//! Mirrors, access by access, the driver (`Marks::mark`, `Commands::push`, `Slot::settles`, `Pair::submit`)
+//! and the live device (`LiveDevice::{fetch, write, publish}`, `Front::sleep`). Copies are word by word and
+//! relaxed, like those of `bus::Memory`; the last word of an entry, of a packet and of a transfer is stored
+//! with release and loaded with acquire. Each variant with a part removed must fail, or these tests would
+//! prove nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -17,15 +17,16 @@ const TAG: u32 = 0x7a67;
 const DATA: u32 = 5;
 const LBA: u32 = 9;
 
-/// The orders of the four accesses that must have one.
+/// Orderings of the four accesses that need one.
 #[derive(Clone, Copy)]
 struct Orders {
     /// The driver stores an entry's number.
     entry: Ordering,
+    /// The device loads the entry's number.
     fetch: Ordering,
     /// The device stores the last word of a packet.
     data: Ordering,
-    /// The driver looks at it.
+    /// The driver loads that last word.
     look: Ordering,
 }
 
@@ -39,8 +40,8 @@ struct Memory {
     buffer: [[AtomicU32; 2]; 2],
 }
 
-/// A read into a buffer with so many tags. The device writes its packets forwards or backwards, and with
-/// one tag forwards only, with no flag but the last.
+/// A read into a buffer with `tags` tags. The device writes its packets forwards or backwards; with one tag
+/// forwards only, with a flag only at the end.
 fn read(orders: Orders, tags: usize, backwards: bool) {
     loom::model(move || {
         let memory = Arc::new(Memory::default());
@@ -60,7 +61,7 @@ fn read(orders: Orders, tags: usize, backwards: bool) {
                 }
             }
         });
-        // The tags, then the command.
+        // First the tags, then the command.
         for packet in 2 - tags..2 {
             memory.buffer[packet][1].store(TAG, Relaxed);
         }
@@ -69,7 +70,7 @@ fn read(orders: Orders, tags: usize, backwards: bool) {
         let mut vanished = [false; 2];
         for (packet, vanished) in vanished.iter_mut().enumerate().skip(2 - tags) {
             *vanished = memory.buffer[packet][1].load(orders.look) != TAG;
-            // One tag speaks for the whole transfer, one of two for its packet.
+            // One tag covers the whole transfer, one of two covers its packet.
             let speaks_for = if tags == 1 { 0..2 } else { packet..packet + 1 };
             if *vanished {
                 for word in memory.buffer[speaks_for].iter().flatten() {
@@ -88,55 +89,55 @@ fn read(orders: Orders, tags: usize, backwards: bool) {
 }
 
 #[test]
-fn a_vanished_tag_proves_the_transfer() {
+fn vanished_tag_implies_data_visible() {
     read(BUILT, 1, false);
 }
 
 #[test]
-fn each_vanished_tag_proves_its_packet_whatever_the_order() {
+fn vanished_packet_tag_implies_packet_visible() {
     read(BUILT, 2, false);
     read(BUILT, 2, true);
 }
 
 #[test]
 #[should_panic(expected = "an entry is there as a whole")]
-fn an_entry_without_release_proves_nothing() {
+fn entry_store_without_release_is_unsound() {
     read(Orders { entry: Relaxed, ..BUILT }, 1, false);
 }
 
 #[test]
 #[should_panic(expected = "an entry is there as a whole")]
-fn a_fetch_without_acquire_proves_nothing() {
+fn entry_load_without_acquire_is_unsound() {
     read(Orders { fetch: Relaxed, ..BUILT }, 2, false);
 }
 
 #[test]
 #[should_panic(expected = "what a vanished tag speaks for is there")]
-fn data_without_release_prove_nothing() {
+fn data_store_without_release_is_unsound() {
     read(Orders { data: Relaxed, ..BUILT }, 1, false);
 }
 
 #[test]
 #[should_panic(expected = "what a vanished tag speaks for is there")]
-fn a_packet_without_release_proves_nothing() {
+fn packet_store_without_release_is_unsound() {
     read(Orders { data: Relaxed, ..BUILT }, 2, true);
 }
 
 #[test]
 #[should_panic(expected = "what a vanished tag speaks for is there")]
-fn a_look_without_acquire_proves_nothing() {
+fn tag_load_without_acquire_is_unsound() {
     read(Orders { look: Relaxed, ..BUILT }, 1, false);
 }
 
-/// One tag, where the device's writes may overtake one another.
+/// One tag, with device writes in any order.
 #[test]
 #[should_panic(expected = "what a vanished tag speaks for is there")]
-fn one_tag_does_not_speak_for_packets_in_any_order() {
+fn one_tag_is_unsound_for_reordered_packets() {
     read(BUILT, 1, true);
 }
 
-/// Sleep: the driver stores a command and looks whether the device sleeps; the device says that it does
-/// and looks for a command. One of them sees the other.
+/// Sleep: the driver stores a command and loads the sleep flag; the device stores the flag and loads the
+/// command number. One of them sees the other's store.
 fn sleep(host_fence: bool, device_fence: bool) {
     loom::model(move || {
         let (number, asleep) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -161,18 +162,18 @@ fn sleep(host_fence: bool, device_fence: bool) {
 }
 
 #[test]
-fn with_both_fences_one_sees_the_other() {
+fn sleep_fences_lose_no_command() {
     sleep(true, true);
 }
 
 #[test]
 #[should_panic(expected = "a command is lost")]
-fn without_the_drivers_fence_a_command_is_lost() {
+fn missing_driver_fence_loses_command() {
     sleep(false, true);
 }
 
 #[test]
 #[should_panic(expected = "a command is lost")]
-fn without_the_devices_fence_a_command_is_lost() {
+fn missing_device_fence_loses_command() {
     sleep(true, false);
 }

@@ -1,4 +1,4 @@
-//! Calls that are of use until a moment: the command is aborted, and the buffer comes back when it is safe.
+//! Reads and writes with deadlines: the command is aborted, and the buffer comes back when that is safe.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ fn answering(io: impl Fn(u64, &Request) -> Answer + 'static, aborts: Aborts) -> 
     World::new(Traits { io: Box::new(io), aborts, ..Traits::default() })
 }
 
-/// Reads one block, and holds its bytes against what they must be.
+/// Reads one block and verifies its data.
 async fn read(queue: Q, lba: u64, deadline: Time) -> Result<(), IoError> {
     let buffer = queue.buffer(BLOCK).unwrap();
     let (buffer, result) = queue.read_before(Lba(lba), buffer, deadline).await;
@@ -42,16 +42,16 @@ fn timed_out(result: Result<(), IoError>) -> bool {
     }
 }
 
-/// The completion comes at every moment there is: before the deadline, at it, before the abort is sent,
-/// before it arrives, before it is answered, after. The call ends once, and what it gives is true.
+/// The completion arrives at every moment: before the deadline, at it, before the Abort is sent, before it
+/// arrives, before it is answered, after. The call ends once, with a correct result.
 #[test]
-fn a_completion_may_come_at_any_moment_around_the_abort() {
-    // More finely where there is time for it.
+fn completion_racing_deadline_abort_is_consistent() {
+    // Finer steps in long runs.
     let steps: u64 = if std::env::var_os("DOORBELL_HEAVY").is_some() { 1000 } else { 40 };
     for completion in [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }]
     {
         let (mut in_time, mut late, mut aborted) = (0, 0, 0);
-        // About the deadline, while the abort is under way, and about its end, 100 us later.
+        // Around the deadline, while the Abort is in flight, and around its end, 100 us later.
         let about =
             |from: u64, to: u64| (0..steps).map(move |n| Span::ns(from + (to - from) * n / steps));
         let moments = about(14_000, 22_000).chain(about(22_000, 118_000));
@@ -66,7 +66,7 @@ fn a_completion_may_come_at_any_moment_around_the_abort() {
                 let (controller, queue) = world.queue(Options::default(), options).await;
                 let used = world.host.arena().used_bytes();
                 let deadline = world.rt.now() + IN;
-                // Held until then, unless an abort comes first.
+                // The command is held until then, unless an Abort comes first.
                 let (rt, fake) = (world.rt.clone(), world.fake.clone());
                 world.rt.spawn(async move {
                     rt.sleep(moment).await;
@@ -84,7 +84,7 @@ fn a_completion_may_come_at_any_moment_around_the_abort() {
                 }
                 assert!(!asked || world.rt.now() >= deadline);
                 assert_eq!((queue.slots_free(), world.host.arena().used_bytes()), (128, used));
-                // Whoever comes next finds all as it was.
+                // The next command finds everything unchanged.
                 assert!(!timed_out(read(queue.clone(), 5, world.rt.now() + IN).await));
                 world.rt.sleep(Span::ms(1)).await;
                 assert_eq!(queue.counters().protocol_errors, 0);
@@ -95,10 +95,10 @@ fn a_completion_may_come_at_any_moment_around_the_abort() {
     }
 }
 
-/// Nothing is tried again, and the call ends when the reset has: before, the device could still write.
+/// The command is not retried, and the call ends after the reset: before that the device could still write.
 #[test]
-fn a_device_that_does_not_abort_is_reset_first() {
-    // At once, and again after 1, 2, 4, 8 and 16 looks; not where an Abort has no answer yet.
+fn deadline_with_failed_abort_ends_after_reset() {
+    // At once, and again after 1, 2, 4, 8 and 16 checks; not if an Abort is unanswered.
     for (aborts, tries) in [(Aborts::Fail, 6), (Aborts::Silent, 1)] {
         let world = answering(|_, _| Answer::Never, aborts);
         world.rt.block_on(async {
@@ -115,9 +115,9 @@ fn a_device_that_does_not_abort_is_reset_first() {
     }
 }
 
-/// Whoever has no slot by then, or comes too late, has his buffer back at once.
+/// A call without a slot at its deadline, or with an expired deadline, returns its buffer at once.
 #[test]
-fn waiting_for_a_slot_ends_at_the_deadline() {
+fn slot_wait_ends_at_deadline() {
     let world = answering(|_, _| Answer::After(Span::ms(1)), Aborts::Work);
     world.rt.block_on(async {
         let options = QueueOptions { depth: 1, ..QueueOptions::default() };
@@ -134,9 +134,10 @@ fn waiting_for_a_slot_ends_at_the_deadline() {
     });
 }
 
-/// As many Aborts at once as the controller takes, and the others behind them: not by the watchdog's looks.
+/// Aborts are sent up to the controller's limit, the others as those end, without waiting for watchdog
+/// checks.
 #[test]
-fn many_deadlines_at_once() {
+fn simultaneous_deadlines_respect_acl() {
     for acl in [0, 3] {
         let traits = Traits { io: Box::new(|_, _| Answer::Never), ..Traits::default() };
         let world = World::new(traits);
@@ -155,9 +156,9 @@ fn many_deadlines_at_once() {
     }
 }
 
-/// A command without a deadline is found by the watchdog as ever, however many deadlines pass meanwhile.
+/// The watchdog still finds a command without a deadline while many deadlines pass.
 #[test]
-fn deadlines_do_not_keep_the_watchdog_from_looking() {
+fn deadlines_do_not_delay_watchdog() {
     let io = |n, request: &Request| match request.command {
         Command::Read(access) if access.lba == Lba(0) && n == 0 => Answer::Never,
         Command::Read(access) if access.lba == Lba(9) => Answer::Never,
@@ -178,9 +179,9 @@ fn deadlines_do_not_keep_the_watchdog_from_looking() {
     });
 }
 
-/// A write that was given up gives its buffer back as a read does; one in time is there.
+/// A write that was given up returns its buffer as a read does; one in time is done.
 #[test]
-fn writes_have_deadlines_too() {
+fn write_deadline_returns_buffer() {
     let world = answering(
         |n, _| if n == 0 { Answer::Never } else { Answer::After(Span::us(1)) },
         Aborts::Work,
@@ -203,9 +204,9 @@ fn writes_have_deadlines_too() {
     });
 }
 
-/// Dropped at every await: slot and buffer come back all the same.
+/// Dropped at every await: slot and buffer are always freed.
 #[test]
-fn a_call_that_is_dropped_leaves_nothing_behind() {
+fn dropped_deadline_read_frees_slot_and_buffer() {
     for first in [Answer::After(Span::us(10)), Answer::After(Span::us(21)), Answer::Never] {
         for polls in 1..12 {
             let io = move |_, request: &Request| match request.command {

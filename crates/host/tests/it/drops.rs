@@ -1,5 +1,5 @@
-//! Every future is dropped at every await. What the device may still write stays out of use, and
-//! comes back when it can't.
+//! Drop tests: every future is dropped at every await. Memory that the device may still write stays in use,
+//! and is freed when it cannot.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use host::nvme::{Completion, Doorbell, Options, Queue, QueueOptions};
 use runtime::Span;
 use wire::{BusAddr, Lba};
 
-/// A length that nothing else in these tests has, so that its places are known.
+/// A length unique in these tests, so that its addresses are known.
 const BYTES: usize = 64 << 10;
 
 type Q = Rc<Queue<SimHost>>;
@@ -51,7 +51,7 @@ fn all_ways() -> impl Iterator<Item = QueueOptions> {
     })
 }
 
-/// Memory of somebody else, at whatever places are free now.
+/// Buffers of another user, at whatever addresses are free now.
 struct Canaries(Vec<Buffer>);
 
 impl Canaries {
@@ -78,7 +78,7 @@ impl Canaries {
     }
 }
 
-/// One operation, polled so many times and then dropped. Gives whether it had ended by then.
+/// Polls one operation `times` times, then drops it. Returns true if it had ended.
 async fn drop_after(world: &World, queue: &Q, (name, run): (&str, Operation), times: u32) -> bool {
     let buffer = queue.buffer(BYTES).unwrap();
     let place = buffer.at();
@@ -89,20 +89,21 @@ async fn drop_after(world: &World, queue: &Q, (name, run): (&str, Operation), ti
     let in_flight = submitted - (counters.completions - before.completions);
     assert_eq!(queue.slots_free() as u64, 2 - in_flight, "{name} after {times} polls");
 
-    // What was freed last is given first: the canaries get the buffer's place, unless it is taken.
+    // The arena reuses the latest freed memory first: the canaries get the buffer's address, unless it is in
+    // use.
     let canaries = Canaries::new(world);
     let taken = in_flight == 1 && name != "flush";
     assert_eq!(canaries.hold(place), !taken, "{name} after {times} polls");
     world.rt.sleep(Span::ms(2)).await;
     canaries.assert_alive();
     assert_eq!(queue.slots_free(), 2, "{name} after {times} polls and the completion");
-    // Beside the canaries' places there is but this one.
+    // No other free memory of this length is left.
     assert!(canaries.hold(place) || queue.buffer(BYTES).unwrap().at() == place);
     ended
 }
 
 #[test]
-fn dropping_at_every_await_is_safe() {
+fn io_dropped_at_every_await_is_safe() {
     for options in all_ways() {
         for operation in OPERATIONS {
             let io = |_, _: &_| Answer::After(Span::us(100));
@@ -114,7 +115,7 @@ fn dropping_at_every_await_is_safe() {
                     times += 1;
                     assert!(times < 100, "{} never ends", operation.0);
                 }
-                // Submit, completion, complete; and the switch, if there was an interrupt.
+                // Submit, completion, complete; with an interrupt also the context switch.
                 let least = match options.completion {
                     Completion::Polled | Completion::Hybrid => 3,
                     Completion::Interrupt { .. } => 4,
@@ -132,7 +133,7 @@ fn dropping_at_every_await_is_safe() {
 }
 
 #[test]
-fn dropping_while_waiting_for_a_slot_gives_the_turn_on() {
+fn drop_while_waiting_for_slot_passes_turn() {
     let io = |_, _: &_| Answer::After(Span::us(100));
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -154,10 +155,9 @@ fn dropping_while_waiting_for_a_slot_gives_the_turn_on() {
     });
 }
 
-/// The command is never answered, its owner is gone, and only a reset frees the slot and the
-/// buffer.
+/// The command is never completed and has no owner: only a reset frees the slot and the buffer.
 #[test]
-fn a_reset_returns_what_an_orphan_had() {
+fn reset_frees_slot_and_buffer_of_orphan() {
     let io = |n, _: &_| if n == 0 { Answer::Never } else { Answer::After(Span::us(10)) };
     let traits = Traits { io: Box::new(io), aborts: Aborts::Fail, ..Traits::default() };
     let world = World::new(traits);
@@ -177,9 +177,9 @@ fn a_reset_returns_what_an_orphan_had() {
     });
 }
 
-/// A read is dropped at every await of a life with a reset in it.
+/// A read is dropped at every await before, during and after a reset.
 #[test]
-fn dropping_through_a_reset_is_safe() {
+fn read_dropped_around_reset_is_safe() {
     let mut times = 0;
     loop {
         let io = |n, _: &_| if n == 0 { Answer::Never } else { Answer::After(Span::us(100)) };

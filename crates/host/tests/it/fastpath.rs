@@ -1,4 +1,4 @@
-//! FastPath's engine on the modelled bus, against a drive that is late, out of order, silent or broken.
+//! FastPath's engine on the modelled bus, with drives that are late, out of order, silent or broken.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use wire::Lba;
 use wire::fastpath::{Direction, Refusal, Request, Response, Status, Transfer};
 use wire::nvme::{io, status};
 
-/// The journeys of requests, behind those of the admin queue and four queues.
+/// Trace identifier space of requests, after those of the admin queue and four I/O queues.
 const TRACE_QUEUES: u16 = 5;
 
 fn options(engines: u16, depth: u16) -> Options {
@@ -32,7 +32,7 @@ async fn start(world: &World, options: Options) -> (Controller<SimHost>, Engine<
     (controller, engine)
 }
 
-/// A handle of so many blocks and bytes of memory.
+/// A handle with its area and its buffer.
 struct Mine {
     handle: Handle,
     area: Area,
@@ -72,7 +72,7 @@ fn refused(response: &Response) -> Refusal {
 }
 
 #[test]
-fn one_read_of_4_kib() {
+fn one_4k_read_reports_status_and_latency() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, engine) = start(&world, options(1, 8)).await;
@@ -89,9 +89,9 @@ fn one_read_of_4_kib() {
     });
 }
 
-/// Every block size, requests up to the longest, commands that complete in any order.
+/// Every block size, requests up to the longest, completions in any order.
 #[test]
-fn requests_are_cut_into_blocks_of_every_size() {
+fn requests_split_into_every_block_size() {
     let io = |n: u64, _: &io::Request| Answer::After(Span::us(n * 37 % 90));
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -108,7 +108,7 @@ fn requests_are_cut_into_blocks_of_every_size() {
             assert_eq!(world.fake.commands.get() - before, u64::from(size / block_size));
             assert!(mine.holds_what_the_drive_has(u64::from(size) / BLOCK as u64), "{block_size}");
         }
-        // Written in one size of block, read in another.
+        // Written with one block size, read with another.
         let bytes: Vec<u8> = (0..256 << 10).map(|n: u32| ((n * 7) >> 5) as u8).collect();
         mine.buffer.copy_in(0, &bytes);
         let write = engine.perform(&mine.request(Direction::Write, 0, 256 << 10, 8192)).await;
@@ -121,7 +121,7 @@ fn requests_are_cut_into_blocks_of_every_size() {
         let flush = Request::flush(1, mine.handle.fp_id, mine.handle.generation);
         assert_eq!(engine.perform(&flush).await.status(), Status::Good);
         assert_eq!(world.fake.flushes.get(), 1);
-        // Both engines took their share, and both rings went round.
+        // Both engines took a share, and both rings wrapped.
         for queue in engine.queues() {
             assert!(queue.counters().submissions > 300, "{:?}", queue.counters());
             assert_eq!(queue.counters().protocol_errors, 0);
@@ -130,7 +130,7 @@ fn requests_are_cut_into_blocks_of_every_size() {
 }
 
 #[test]
-fn every_attempt_to_get_at_others_is_refused() {
+fn requests_outside_handle_rejected() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (_controller, engine) = start(&world, options(1, 8)).await;
@@ -180,7 +180,7 @@ fn every_attempt_to_get_at_others_is_refused() {
 }
 
 #[test]
-fn a_failed_command_is_named_and_the_rest_is_not_submitted() {
+fn failed_command_stops_request_and_sets_status() {
     let bad = status::Status::UNRECOVERED_READ_ERROR;
     let io = move |_: u64, request: &io::Request| match request.command {
         io::Command::Read(access) if access.lba == Lba(64 + 24) => Answer::Fails(Span::us(1), bad),
@@ -202,7 +202,7 @@ fn a_failed_command_is_named_and_the_rest_is_not_submitted() {
 }
 
 #[test]
-fn a_time_out_is_reported_and_the_engine_goes_on() {
+fn timeout_reported_and_engine_continues() {
     let silent = Rc::new(Cell::new(true));
     let held = silent.clone();
     let io = move |_: u64, _: &io::Request| match held.get() {
@@ -220,9 +220,9 @@ fn a_time_out_is_reported_and_the_engine_goes_on() {
     });
 }
 
-/// A handle that is freed while the drive works keeps its area and its memory until it is done.
+/// The area and memory of a closed handle stay in use until its commands have ended.
 #[test]
-fn a_freed_area_is_nobody_elses_before_its_last_command() {
+fn closed_area_not_reused_before_last_command() {
     let io = |_: u64, _: &io::Request| Answer::After(Span::us(500));
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -242,9 +242,9 @@ fn a_freed_area_is_nobody_elses_before_its_last_command() {
     });
 }
 
-/// The ordinary driver on the same drive, by a queue of its own, and a reset under both.
+/// The NVMe driver uses the same drive through its own queue, with a reset of the controller.
 #[test]
-fn the_ordinary_driver_works_beside_it() {
+fn nvme_queue_shares_drive_with_engine_across_reset() {
     let io = |n: u64, _: &io::Request| Answer::After(Span::us(n * 13 % 40));
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -271,9 +271,9 @@ fn the_ordinary_driver_works_beside_it() {
     });
 }
 
-/// A task that is dropped leaves its place and its buffer to the drive.
+/// After a dropped task the drive still owns the slot and the buffer.
 #[test]
-fn a_dropped_request_is_carried_out_and_its_place_comes_back() {
+fn dropped_request_frees_slot_after_completion() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let small = Options { requests: 2, ..options(1, 4) };
@@ -290,9 +290,9 @@ fn a_dropped_request_is_carried_out_and_its_place_comes_back() {
     });
 }
 
-/// As a block device: a journey adds up, whatever the number of commands.
+/// As a block device: the trace's stages sum to the latency for any number of commands.
 #[test]
-fn a_trace_of_many_commands_adds_up() {
+fn trace_of_multi_command_request_sums_to_latency() {
     let traces = Traces::new(6, 64, 0, STAGES);
     let io = |n: u64, _: &io::Request| Answer::After(Span::us(10 + n * 29 % 70));
     let traits = Traits { io: Box::new(io), ..Traits::default() };
@@ -317,7 +317,7 @@ fn a_trace_of_many_commands_adds_up() {
     });
 }
 
-/// Inverts what it lets through; refuses what lies in one block of 512 bytes.
+/// A function that inverts blocks, and rejects those that contain a given block of 512 bytes.
 #[derive(Default)]
 struct Inverts {
     refuses: Option<u64>,
@@ -348,10 +348,10 @@ impl Function for Inverts {
     }
 }
 
-/// What lies on the drive is what the function made of it, the caller's memory is its own, and another
-/// handle sees nothing of this.
+/// The drive holds the function's output, the caller's memory is unchanged, and other handles are not
+/// affected.
 #[test]
-fn blocks_pass_a_function_on_their_way() {
+fn function_transforms_blocks_on_data_path() {
     let io = |n: u64, _: &io::Request| Answer::After(Span::us(n * 37 % 90));
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -387,7 +387,7 @@ fn blocks_pass_a_function_on_their_way() {
 }
 
 #[test]
-fn what_a_function_refuses_gets_nowhere() {
+fn block_rejected_by_function_is_not_transferred() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (_controller, engine) = start(&world, options(1, 8)).await;
@@ -400,20 +400,20 @@ fn what_a_function_refuses_gets_nowhere() {
             mine.buffer.copy_out(from as usize * 4096, &mut seen);
             seen
         };
-        // The third page: that is not read into the memory, and the first two are.
+        // The third page is rejected: it is not copied to memory, the first two are.
         let before = world.fake.commands.get();
         let read = engine.perform(&mine.read(0, 32 << 10, 4096)).await;
         assert_eq!(refused(&read), Refusal::Function);
         assert!(pages(2).iter().all(|byte| *byte == 0));
         assert!(pages(0).iter().any(|byte| *byte != 0));
         assert!(world.fake.commands.get() > before + 2);
-        // And nothing of it is written.
+        // A rejected write does not reach the drive.
         let before = world.fake.commands.get();
         let write = engine.perform(&mine.request(Direction::Write, 8192, 4096, 4096)).await;
         assert_eq!((refused(&write), write.completed.get()), (Refusal::Function, 1));
         assert_eq!(world.fake.commands.get(), before);
         assert!(function.borrow().written.is_empty());
-        // Whose handle it is, and whether it has requests under way, is looked at.
+        // Stale handles and handles with requests in flight are rejected.
         let stale = Handle { generation: 9, ..mine.handle };
         assert_eq!(engine.pass_through(stale, function.clone()), Err(OpenError::Busy));
         let request = mine.read(0, 4096, 4096);
@@ -423,9 +423,9 @@ fn what_a_function_refuses_gets_nowhere() {
     });
 }
 
-/// A function's time is its stage's, on the engine's core: 5 ns for 512 bytes here.
+/// A function's time is charged to the engine's core: 5 ns per 512 bytes here.
 #[test]
-fn a_function_takes_its_time() {
+fn function_cost_adds_to_latency() {
     let took = |function: bool| {
         let world = World::new(Traits::default());
         world.rt.block_on(async {

@@ -1,5 +1,4 @@
-//! A device that lies: nothing it says makes the driver panic, hang, or give one caller's answer to
-//! another.
+//! Malicious devices: they cannot crash, hang or cross-wire the driver.
 
 use std::rc::Rc;
 
@@ -27,7 +26,7 @@ async fn read(queue: Rc<Queue<SimHost>>, lba: u64) -> Result<(), Kind> {
 }
 
 #[test]
-fn duplicates_and_forgeries_are_counted_and_ignored() {
+fn duplicate_and_forged_completions_ignored() {
     for (answer, lies) in [(Answer::Twice, 1), (Answer::AmongForgeries, 4)] {
         let io = move |n: u64, _: &_| match n % 2 {
             0 => answer,
@@ -51,15 +50,15 @@ fn duplicates_and_forgeries_are_counted_and_ignored() {
     }
 }
 
-/// Random completions, tens of thousands, but for those that would be true. Every read ends well,
-/// with its own data; the controller is reset whenever the lies become too many.
+/// Tens of thousands of random completions, none of them valid. Every read succeeds with its own data; the
+/// controller is reset after too many invalid completions.
 #[test]
-fn forged_completions_reach_nobody() {
+fn forged_completions_never_delivered() {
     let lies: u64 = (0..8).map(|seed| forged(seed, 200)).sum();
     assert!(lies > 1000, "only {lies} lies were told");
 }
 
-/// So many reads of a device that forges: how many lies were told.
+/// Runs reads on a device that forges completions; returns the number of forgeries.
 fn forged(seed: u64, reads: u64) -> u64 {
     let mut latency = Rng::for_part(seed, "latency");
     let io = move |_, _: &_| Answer::After(Span::us(1 + latency.below(100)));
@@ -76,7 +75,7 @@ fn forged(seed: u64, reads: u64) -> u64 {
                 half.copy_from_slice(&rng.next_u64().to_le_bytes());
             }
             let mut cqe = Cqe::read_from_bytes(&bytes).unwrap();
-            // Mostly near the truth: this queue, a head inside, a slot that is in use.
+            // Mostly close to valid: this queue, a head within range, a slot in use.
             if rng.chance(7, 8) {
                 cqe.sq_id = 1.into();
                 cqe.sq_head = (rng.below(16) as u16).into();
@@ -106,16 +105,15 @@ fn forged(seed: u64, reads: u64) -> u64 {
     })
 }
 
-/// Garbage over the whole completion queue, again and again, in both phases and plausible more
-/// often than not. Reads may end in any way; but they end, each slot comes back, and after it all
-/// the controller can be used.
+/// Garbage over the whole completion queue, repeatedly, in both phases and mostly plausible. Reads may end in
+/// any way, but they end, every slot is freed, and the controller can be used afterwards.
 #[test]
-fn garbage_in_the_ring_ends_every_read_somehow() {
+fn garbage_in_cq_ends_every_read() {
     let garbage: u64 = (0..30).map(sprayed).sum();
     assert_eq!(garbage, 30 * 50 * 32);
 }
 
-/// One life of such a device: how many entries of garbage it stored.
+/// Runs one such device; returns the number of garbage entries.
 fn sprayed(seed: u64) -> u64 {
     const DEPTH: u16 = 32;
     const SPRAYS: u64 = 50;
@@ -164,8 +162,8 @@ fn from_environment(key: &str, otherwise: u64) -> u64 {
     }
 }
 
-/// Device after device, each another seed's, until so many completions were lies. It begins with any seed, so
-/// that a run that was stopped goes on where it was. `tools/hostile` runs it.
+/// Runs one device per seed until `DOORBELL_COMPLETIONS` completions were invalid. The first seed can be set,
+/// so that an interrupted run can be continued. Run by `tools/hostile`.
 #[test]
 #[ignore = "until DOORBELL_COMPLETIONS completions were lies"]
 fn hostile_devices_until_enough() {
@@ -186,7 +184,7 @@ fn hostile_devices_until_enough() {
 }
 
 #[test]
-fn registers_that_turn_to_all_ones_mean_that_the_device_is_gone() {
+fn all_ones_registers_mean_device_gone() {
     let io = |_, _: &_| Answer::Never;
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -202,9 +200,9 @@ fn registers_that_turn_to_all_ones_mean_that_the_device_is_gone() {
     });
 }
 
-/// A status register that says anything at any time: resets, and death at the worst.
+/// Random values of CSTS cause resets, at worst the loss of the controller.
 #[test]
-fn a_status_register_that_says_anything_ends_every_read() {
+fn random_csts_ends_every_read() {
     for seed in 0..40 {
         let io = |n: u64, _: &_| match n % 4 {
             0 => Answer::Never,
@@ -239,7 +237,7 @@ fn a_status_register_that_says_anything_ends_every_read() {
 }
 
 #[test]
-fn an_unending_stream_of_events_does_not_keep_the_host_busy() {
+fn event_flood_does_not_starve_host() {
     let world = World::new(Traits::default());
     let (rt, fake) = (world.rt.clone(), world.fake.clone());
     world.rt.spawn(async move {

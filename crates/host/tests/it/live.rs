@@ -1,4 +1,4 @@
-//! The same driver on real memory, with the controller in another thread.
+//! The driver on real memory, with the controller in another thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,16 +22,16 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Each test has threads that spin: one test at a time.
+/// The threads of a test spin: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a controller in a thread of its own for as long as `f` takes.
+/// Runs a controller in its own thread while `f` runs.
 fn beside_a_controller(f: impl FnOnce(&Rt, &Shared)) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let shared = Shared::between_threads(16 << 20, BusAddr(0x1_0000_0000), 0x2000).unwrap();
     let (there, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        // The other thread ends with this one, even if it panics.
+        // The other thread ends with this one, even on a panic.
         let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -56,7 +56,7 @@ fn beside_a_controller(f: impl FnOnce(&Rt, &Shared)) {
 }
 
 #[test]
-fn blocks_cross_threads_in_every_way() {
+fn live_reads_all_completion_and_doorbell_modes() {
     beside_a_controller(|rt, shared| {
         rt.block_on(async {
             let host = shared.host(rt);
@@ -99,7 +99,7 @@ fn blocks_cross_threads_in_every_way() {
     });
 }
 
-/// Waits for what another thread sends, while this one's world goes on.
+/// Waits for a message of another thread while this executor keeps running.
 async fn receive<T>(rt: &Rt, from: &std::sync::mpsc::Receiver<T>) -> T {
     loop {
         match from.try_recv() {
@@ -110,9 +110,9 @@ async fn receive<T>(rt: &Rt, from: &std::sync::mpsc::Receiver<T>) -> T {
     }
 }
 
-/// A queue is made and used in another thread than its controller's, given back, and made again.
+/// A queue is created and used in another thread than the controller's, given back, and created again.
 #[test]
-fn another_thread_has_a_queue_of_its_own() {
+fn granted_queue_works_in_other_thread() {
     use std::sync::mpsc::channel;
     beside_a_controller(|rt, shared| {
         let (to_there, from_here) = channel::<Option<host::nvme::Grant>>();
@@ -123,7 +123,7 @@ fn another_thread_has_a_queue_of_its_own() {
             scope.spawn(move || {
                 let rt = Rt::live(&STD_CLOCK, None, Log::Off);
                 let port = shared.host(&rt);
-                // The lower half is the other arena's.
+                // The other arena uses the lower half.
                 let _lower = port.arena().buffer(8 << 20).unwrap();
                 rt.block_on(async {
                     while let Some(grant) = receive(&rt, &from_here).await {
@@ -170,10 +170,10 @@ fn another_thread_has_a_queue_of_its_own() {
     });
 }
 
-/// A queue whose controller never heard of it: commands end within twice the time-out, and its memory is
-/// gone for good.
+/// A granted queue that was not created on the controller: commands end within twice the time-out, and its
+/// memory is quarantined.
 #[test]
-fn a_granted_queue_that_nobody_serves_is_given_up() {
+fn granted_queue_without_controller_is_given_up() {
     beside_a_controller(|rt, shared| {
         rt.block_on(async {
             let options = Options { timeout: Span::ms(20), ..Options::default() };

@@ -1,5 +1,4 @@
-//! The host from outside, in one program: the drivers against scripted devices that can misbehave, and what
-//! stands on them.
+//! Integration tests of the host crate: drivers against scripted devices that can misbehave.
 
 mod block;
 mod block_order;

@@ -1,4 +1,4 @@
-//! Time-outs, aborts, resets, shutdown and disappearance.
+//! Time-outs, aborts, resets, shutdown and surprise removal.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ type Q = Rc<Queue<SimHost>>;
 
 const TIMEOUT: Span = Span::s(5);
 
-/// A world whose first `count` I/O commands get no answer.
+/// A world in which the first `count` I/O commands are never completed.
 fn silent(count: u64, change: impl FnOnce(&mut Traits)) -> World {
     let io = move |n, _: &_| if n < count { Answer::Never } else { Answer::After(Span::us(10)) };
     let mut traits = Traits { io: Box::new(io), ..Traits::default() };
@@ -25,7 +25,7 @@ fn silent(count: u64, change: impl FnOnce(&mut Traits)) -> World {
     World::new(traits)
 }
 
-/// Reads one block, and holds its bytes against what they must be.
+/// Reads one block and verifies its data.
 async fn read(queue: Q, lba: u64) -> Result<(), IoError> {
     let buffer = queue.buffer(BLOCK).unwrap();
     let (buffer, result) = queue.read(Lba(lba), buffer).await;
@@ -38,14 +38,14 @@ async fn read(queue: Q, lba: u64) -> Result<(), IoError> {
 }
 
 #[test]
-fn a_late_command_is_aborted_and_tried_again() {
+fn late_command_aborted_and_retried() {
     let world = silent(1, |_| {});
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
         let begin = world.rt.now();
         read(queue.clone(), 3).await.unwrap();
         let took = world.rt.now().since(begin);
-        // Never early; late by an eighth and the wait for the next look at most.
+        // Never early; late by an eighth plus one check interval at most.
         assert!(took >= TIMEOUT && took < TIMEOUT + TIMEOUT / 4 + Span::ms(1), "{took}");
         assert_eq!((world.fake.aborts_seen.get(), controller.resets()), (1, 0));
         assert_eq!(queue.counters().timeouts, 1);
@@ -53,7 +53,7 @@ fn a_late_command_is_aborted_and_tried_again() {
 }
 
 #[test]
-fn a_command_that_is_always_late_times_out_after_its_retries() {
+fn command_times_out_after_retries() {
     let world = silent(u64::MAX, |_| {});
     world.rt.block_on(async {
         let options = Options { retries: 2, ..Options::default() };
@@ -67,8 +67,8 @@ fn a_command_that_is_always_late_times_out_after_its_retries() {
 }
 
 #[test]
-fn aborts_that_do_not_help_lead_to_a_reset_and_nobody_else_notices() {
-    // After 9 looks, and again after 16, where the first Abort has been answered.
+fn failed_aborts_lead_to_reset_without_io_errors() {
+    // After 9 checks, and again after 16 if the first Abort was answered.
     for (aborts, tries) in [(Aborts::Fail, 2), (Aborts::Silent, 1)] {
         let world = silent(1, |traits| traits.aborts = aborts);
         world.rt.block_on(async {
@@ -76,7 +76,7 @@ fn aborts_that_do_not_help_lead_to_a_reset_and_nobody_else_notices() {
                 world.queue(Options::default(), QueueOptions::default()).await;
             let crowd = Crowd::new(&world.rt);
             crowd.spawn(read(queue.clone(), 0));
-            // Others come and go meanwhile, through the reset.
+            // Other reads run meanwhile, through the reset.
             for lba in 1..300 {
                 let (rt, queue) = (world.rt.clone(), queue.clone());
                 crowd.spawn(async move {
@@ -95,8 +95,8 @@ fn aborts_that_do_not_help_lead_to_a_reset_and_nobody_else_notices() {
 }
 
 #[test]
-fn what_is_late_after_every_reset_times_out_and_what_was_near_it_is_reset() {
-    // Command 0 is never answered, whoever sends it; its neighbour is slow, but answers.
+fn reset_without_retries_fails_late_and_neighbour_commands() {
+    // Reads of LBA 0 are never completed; the neighbour is slow, but completes.
     let io = |_, request: &wire::nvme::io::Request| match request.command {
         wire::nvme::io::Command::Read(access) if access.lba == Lba(0) => Answer::Never,
         _ => Answer::After(Span::s(12)),
@@ -116,7 +116,7 @@ fn what_is_late_after_every_reset_times_out_and_what_was_near_it_is_reset() {
         let results = crowd.all(Span::s(60)).await;
         let kinds: Vec<_> = results.iter().map(|r| r.unwrap_err().kind).collect();
         assert_eq!(kinds, [Kind::TimedOut, Kind::Reset]);
-        // They were told as soon as the controller was off.
+        // The callers got their errors as soon as the controller was disabled.
         assert_eq!(controller.resets(), 0);
         world.rt.sleep(Span::ms(100)).await;
         assert_eq!(controller.resets(), 1);
@@ -124,7 +124,7 @@ fn what_is_late_after_every_reset_times_out_and_what_was_near_it_is_reset() {
 }
 
 #[test]
-fn no_more_aborts_at_once_than_the_controller_takes() {
+fn aborts_in_flight_limited_by_acl() {
     for acl in [0, 3] {
         let world = silent(20, |traits| traits.controller.acl = acl);
         world.rt.block_on(async {
@@ -136,21 +136,21 @@ fn no_more_aborts_at_once_than_the_controller_takes() {
                 result.unwrap();
             }
             assert_eq!(world.fake.aborts_at_once_max.get(), u32::from(acl) + 1);
-            // With one abort at a look, eight looks don't do for twenty commands.
+            // With one Abort per check, eight checks are not enough for twenty commands.
             assert_eq!(controller.resets(), u64::from(acl == 0));
         });
     }
 }
 
 #[test]
-fn a_controller_that_does_not_come_back_is_gone_for_everybody() {
+fn controller_failing_to_restart_is_gone_for_all() {
     let world = silent(u64::MAX, |traits| traits.aborts = Aborts::Silent);
     world.rt.block_on(async {
         let small = QueueOptions { depth: 4, ..QueueOptions::default() };
         let (controller, queue) = world.queue(Options::default(), small).await;
         world.fake.traits.borrow_mut().on = Turns::Never;
         let crowd = Crowd::new(&world.rt);
-        // Four in flight, and as many again that wait for a slot.
+        // Four in flight, and four that wait for a slot.
         (0..8).for_each(|lba| crowd.spawn(read(queue.clone(), lba)));
         for result in crowd.all(Span::s(30)).await {
             assert_eq!(result.unwrap_err().kind, Kind::Gone);
@@ -160,7 +160,7 @@ fn a_controller_that_does_not_come_back_is_gone_for_everybody() {
         let register = "CSTS.RDY";
         let why = InitError::NotReady { register, found: 0, expected: 1, waited };
         assert_eq!(controller.gone(), Some(why));
-        // From now on everything fails at once, or for what the driver's own work takes.
+        // From now on every request fails without waiting.
         let begin = world.rt.now();
         assert_eq!(read(queue.clone(), 0).await.unwrap_err().kind, Kind::Gone);
         assert_eq!(queue.flush().await.unwrap_err().kind, Kind::Gone);
@@ -168,13 +168,13 @@ fn a_controller_that_does_not_come_back_is_gone_for_everybody() {
         assert_eq!(controller.reset().await, Err(why));
         assert_eq!(controller.shutdown().await, Err(why));
         assert!(world.rt.now().since(begin) < Span::us(1));
-        // It was off when it failed to come back: all memory is free again.
+        // It was disabled when it failed to restart: all memory is free again.
         assert_eq!(world.logged("quarantined"), 0);
     });
 }
 
 #[test]
-fn what_a_controller_that_stays_on_may_write_is_never_used_again() {
+fn memory_quarantined_if_controller_does_not_disable() {
     let world = silent(u64::MAX, |traits| traits.aborts = Aborts::Silent);
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -193,7 +193,7 @@ fn what_a_controller_that_stays_on_may_write_is_never_used_again() {
 }
 
 #[test]
-fn a_link_that_goes_down_is_noticed_between_two_looks() {
+fn link_down_detected_by_watchdog() {
     let world = silent(u64::MAX, |_| {});
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -213,7 +213,7 @@ fn a_link_that_goes_down_is_noticed_between_two_looks() {
 }
 
 #[test]
-fn a_new_command_notices_a_dead_link_at_once() {
+fn new_command_detects_link_down_at_once() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -227,7 +227,7 @@ fn a_new_command_notices_a_dead_link_at_once() {
 }
 
 #[test]
-fn a_fatal_status_leads_to_a_reset() {
+fn csts_cfs_triggers_reset() {
     let world = silent(10, |_| {});
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -243,7 +243,7 @@ fn a_fatal_status_leads_to_a_reset() {
 }
 
 #[test]
-fn resets_under_load_lose_nothing() {
+fn resets_under_load_lose_no_command() {
     for seed in 0..12 {
         let mut rng = Rng::for_part(seed, "load");
         let mut latency = Rng::for_part(seed, "latency");
@@ -281,7 +281,7 @@ fn resets_under_load_lose_nothing() {
 }
 
 #[test]
-fn a_reset_that_was_asked_for_twice_is_done_for_both() {
+fn concurrent_reset_requests_share_one_reset() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -297,11 +297,11 @@ fn a_reset_that_was_asked_for_twice_is_done_for_both() {
     });
 }
 
-/// A queue is created around a reset: it works, or it says that there was a reset.
+/// Queue creation around a reset: the queue works, or the call reports the reset.
 #[test]
-fn a_queue_that_was_created_survives_the_reset_next_to_it() {
+fn queue_creation_racing_reset_works_or_reports_reset() {
     let (mut made, mut refused) = (0, 0);
-    // A task that is slow to be scheduled sees the answer later than the reset.
+    // With a slow task the answer is seen after the reset.
     for (ns, slow) in (0..12_000).step_by(100).flat_map(|ns| [(ns, Span::ZERO), (ns, Span::us(2))])
     {
         let world = World::new(Traits::default());
@@ -339,7 +339,7 @@ fn a_queue_that_was_created_survives_the_reset_next_to_it() {
 }
 
 #[test]
-fn a_namespace_that_changed_under_a_reset_is_not_written_to() {
+fn namespace_format_change_at_reset_stops_io() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -350,7 +350,7 @@ fn a_namespace_that_changed_under_a_reset_is_not_written_to() {
 }
 
 #[test]
-fn lost_interrupts_are_made_up_for() {
+fn lost_interrupts_recovered_by_watchdog() {
     let world = World::new(Traits { loses_interrupts: true, ..Traits::default() });
     world.rt.block_on(async {
         let completion = Completion::Interrupt { vector: 2 };
@@ -368,7 +368,7 @@ fn lost_interrupts_are_made_up_for() {
 }
 
 #[test]
-fn without_a_timeout_commands_take_as_long_as_they_take() {
+fn zero_timeout_never_aborts() {
     let world = silent(1, |_| {});
     world.rt.block_on(async {
         let options = Options { timeout: Span::ZERO, ..Options::default() };
@@ -388,7 +388,7 @@ fn without_a_timeout_commands_take_as_long_as_they_take() {
 }
 
 #[test]
-fn a_shutdown_waits_for_what_is_in_flight() {
+fn shutdown_waits_for_commands_in_flight() {
     let io = |_, _: &_| Answer::After(Span::ms(300));
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {
@@ -407,7 +407,7 @@ fn a_shutdown_waits_for_what_is_in_flight() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_ever() {
+fn shutdown_wait_is_bounded() {
     let world = silent(u64::MAX, |_| {});
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -425,7 +425,7 @@ fn a_shutdown_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_shutdown_that_nobody_waits_for_is_done_all_the_same() {
+fn dropped_shutdown_future_still_shuts_down() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -438,7 +438,7 @@ fn a_shutdown_that_nobody_waits_for_is_done_all_the_same() {
 }
 
 #[test]
-fn a_dead_controller_is_shut_down_in_bounded_time() {
+fn shutdown_of_silent_controller_is_bounded() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, _queue) = world.queue(Options::default(), QueueOptions::default()).await;
@@ -452,13 +452,13 @@ fn a_dead_controller_is_shut_down_in_bounded_time() {
 }
 
 #[test]
-fn events_are_noted_and_asked_for_again() {
+fn async_events_recorded_and_rearmed() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (controller, _queue) = world.queue(Options::default(), QueueOptions::default()).await;
         for count in 1..=40_u32 {
             world.rt.sleep(Span::ms(5)).await;
-            // A temperature event, from the SMART log.
+            // Temperature event, from the SMART log.
             assert!(world.fake.send_event(0x0002_0101), "request {count} is not there");
             world.rt.sleep(Span::ms(5)).await;
             let (events, seen) = controller.events();
@@ -476,7 +476,7 @@ fn events_are_noted_and_asked_for_again() {
 }
 
 #[test]
-fn a_status_of_the_devices_own_abort_is_no_timeout() {
+fn unrequested_abort_status_is_device_error() {
     let io = |_, _: &_| Answer::Fails(Span::us(1), Status::ABORT_REQUESTED);
     let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
     world.rt.block_on(async {

@@ -1,5 +1,5 @@
-//! Queues for threads, in virtual time, where a reset, an end and a drop can come at every moment there is:
-//! each "thread" is a task, and nothing but messages goes between them and the controller's.
+//! Queues for threads in virtual time, with a reset, an end or a drop at every moment. Each "thread" is a
+//! task; only messages pass between them and the controller's task.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const QUEUES: u16 = 3;
 
 type Mine = ThreadQueue<SimHost>;
 
-/// A controller whose thread serves others, until nobody is left.
+/// A controller whose task serves others until all have left.
 struct Served {
     controller: Rc<Controller<SimHost>>,
     queues: Queues,
@@ -45,7 +45,7 @@ impl Served {
         self.queues.queue(&world.host, options).await
     }
 
-    /// Every number is there again, each once; then nobody is left, and the serving ends.
+    /// Takes every queue once to check that all are free, then gives them back and ends the service.
     async fn leave(self, world: &World) {
         let mut all = Vec::new();
         for _ in 0..QUEUES {
@@ -77,7 +77,7 @@ fn prompt(_: u64, _: &Request) -> Answer {
     Answer::After(Span::us(10))
 }
 
-/// Reads one block, and holds its bytes against what they must be.
+/// Reads one block and verifies its data.
 async fn read(queue: &Queue<SimHost>, lba: u64) -> Result<(), IoError> {
     let (buffer, result) = queue.read(Lba(lba), queue.buffer(BLOCK).unwrap()).await;
     let mut seen = vec![0; BLOCK];
@@ -86,14 +86,14 @@ async fn read(queue: &Queue<SimHost>, lba: u64) -> Result<(), IoError> {
     result
 }
 
-/// While a queue is asked for, made, used, given back, and another is asked for.
+/// A reset while a queue is requested, created, used, given back, and another is requested.
 #[test]
-fn a_reset_may_come_at_any_moment_of_a_queues_life() {
-    // More finely where there is time for it.
+fn reset_at_any_point_of_thread_queue_life() {
+    // Finer steps in long runs.
     let steps: u64 = if std::env::var_os("DOORBELL_HEAVY").is_some() { 4000 } else { 80 };
     for step in 0..steps {
         let traits = Traits { io: Box::new(prompt), queues: QUEUES.into(), ..Traits::default() };
-        // Every other time, ready tasks come in any order.
+        // Every other run picks ready tasks at random.
         let shuffle = (step % 2 == 1).then_some(step);
         let world = World::with(traits, Setup { shuffle, ..Setup::default() });
         world.rt.block_on(async {
@@ -121,9 +121,10 @@ fn a_reset_may_come_at_any_moment_of_a_queues_life() {
     }
 }
 
-/// Whatever is dropped, the number comes back; and memory that the controller may know of does not.
+/// After a drop at any await the queue identifier is freed, and memory known to the controller is
+/// quarantined.
 #[test]
-fn every_future_may_be_dropped_at_every_await() {
+fn thread_queue_futures_dropped_at_every_await() {
     for polls in 0.. {
         let world = world(prompt, Aborts::Work);
         let ended = world.rt.block_on(async {
@@ -132,7 +133,7 @@ fn every_future_may_be_dropped_at_every_await() {
                 let mine = served.queue(&world).await.unwrap();
                 let (other, rest) = (mine.queue().clone(), world.rt.clone());
                 world.rt.spawn(async move {
-                    // In flight when it is dropped, or given back.
+                    // In flight when the queue is dropped or given back.
                     let kind = read(&other, 3).await.map_err(|error| error.kind);
                     assert!(matches!(kind, Ok(()) | Err(Kind::Gone | Kind::Closed)), "{kind:?}");
                 });
@@ -151,10 +152,10 @@ fn every_future_may_be_dropped_at_every_await() {
     }
 }
 
-/// What takes too long is aborted, and tried again; where that does not help the controller is reset.
+/// A command that takes too long is aborted and retried; if the Abort fails, the controller is reset.
 #[test]
-fn what_hangs_is_aborted_or_the_controller_reset() {
-    // After 9 looks, and again after 16, where the first Abort has been answered.
+fn hung_command_on_thread_queue_aborted_or_reset() {
+    // After 9 checks, and again after 16 if the first Abort was answered.
     let tries = [(Aborts::Work, 1, 0), (Aborts::Fail, 2, 1), (Aborts::Silent, 1, 1)];
     for (aborts, tries, resets) in tries {
         let first_hangs = |number, _: &Request| match number {
@@ -171,7 +172,7 @@ fn what_hangs_is_aborted_or_the_controller_reset() {
             read(mine.queue(), 3).await.expect("tried again");
             assert_eq!(mine.queue().counters().timeouts, 1);
             assert_eq!((served.controller.resets(), world.fake.aborts_seen.get()), (resets, tries));
-            // The other queue's thread has hardly noticed.
+            // The other thread's queue is hardly affected.
             read(other.queue(), 3).await.unwrap();
             mine.give_back().await.unwrap();
             other.give_back().await.unwrap();
@@ -180,9 +181,9 @@ fn what_hangs_is_aborted_or_the_controller_reset() {
     }
 }
 
-/// Nor are there ever more Aborts at once than the controller takes.
+/// The number of Aborts in flight never exceeds the controller's limit.
 #[test]
-fn deadlines_of_several_threads_share_the_aborts_there_are() {
+fn deadlines_of_threads_respect_acl() {
     for acl in [0, 2] {
         let held = |_, request: &Request| match request.command {
             Command::Write(_) => Answer::Never,
@@ -220,9 +221,9 @@ fn deadlines_of_several_threads_share_the_aborts_there_are() {
     }
 }
 
-/// The controller's thread ends first: by a shutdown, or without a word.
+/// The controller's thread ends first: by a shutdown, or abruptly.
 #[test]
-fn a_thread_whose_controller_has_ended_is_told() {
+fn thread_queue_fails_after_controller_ends() {
     for shut_down in [true, false] {
         let world = world(|_, _| Answer::Never, Aborts::Work);
         world.rt.block_on(async {
@@ -270,9 +271,9 @@ fn a_thread_whose_controller_has_ended_is_told() {
     }
 }
 
-/// A device that cannot be reached any more, and one that the controller's thread finds dead.
+/// A device that is removed; the controller's thread finds it dead.
 #[test]
-fn a_device_that_is_gone_is_gone_for_every_thread() {
+fn device_gone_reported_to_every_thread() {
     let world = world(prompt, Aborts::Work);
     world.rt.block_on(async {
         let options = Options { timeout: Span::ms(8), ..Options::default() };

@@ -1,10 +1,9 @@
-//! What a thread may believe that reads of a reset: every order that the language's memory model allows, by
-//! loom.
+//! Memory ordering of a reset seen by another thread, checked with loom for every order that the language
+//! allows.
 //!
 //! Mirrors, access by access, the device (a completion, then CSTS with release), the controller's thread
-//! (`Bar::disable`, `threads::News::tell`) and the thread whose queue it is (`News::now`,
-//! `CompletionRing::clear`). Each variant with an order taken out must fail, or these tests would show
-//! nothing.
+//! (`Bar::disable`, `threads::News::tell`) and the queue's thread (`News::now`, `CompletionRing::clear`).
+//! Each variant with a relaxed order must fail, or these tests would prove nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -14,16 +13,16 @@ use loom::thread;
 
 const COMPLETION: u32 = 0x51;
 
-/// The orders of the four accesses that must have one.
+/// Orderings of the four accesses that need one.
 #[derive(Clone, Copy)]
 struct Orders {
-    /// The device says that it is off.
+    /// The device stores CSTS: disabled.
     off: Ordering,
-    /// The controller's thread sees it.
+    /// The controller's thread loads CSTS.
     seen: Ordering,
-    /// And tells of the reset.
+    /// The controller's thread stores the news.
     told: Ordering,
-    /// Of which the queue's thread hears.
+    /// The queue's thread loads the news.
     heard: Ordering,
 }
 
@@ -31,14 +30,13 @@ const BUILT: Orders = Orders { off: Release, seen: Acquire, told: Release, heard
 
 #[derive(Default)]
 struct World {
-    /// A completion queue's entry in memory of the queue's thread.
+    /// Entry of a completion queue in memory of the queue's thread.
     entry: AtomicU32,
-    /// CSTS.RDY, the other way round.
     off: AtomicU32,
     news: AtomicU64,
 }
 
-/// A completion that was under way when the controller was turned off, and a ring that is emptied.
+/// A completion in flight when the controller is disabled, and a ring that is cleared.
 fn reset(orders: Orders) {
     loom::model(move || {
         let world = Arc::new(World::default());
@@ -69,30 +67,30 @@ fn reset(orders: Orders) {
 }
 
 #[test]
-fn who_hears_of_a_reset_empties_a_ring_that_nobody_writes() {
+fn ring_cleared_after_reset_news_gets_no_completion() {
     reset(BUILT);
 }
 
 #[test]
 #[should_panic(expected = "a completion from before the reset")]
-fn off_without_release_proves_nothing() {
+fn csts_store_without_release_is_unsound() {
     reset(Orders { off: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "a completion from before the reset")]
-fn off_without_acquire_proves_nothing() {
+fn csts_load_without_acquire_is_unsound() {
     reset(Orders { seen: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "a completion from before the reset")]
-fn news_without_release_prove_nothing() {
+fn news_store_without_release_is_unsound() {
     reset(Orders { told: Relaxed, ..BUILT });
 }
 
 #[test]
 #[should_panic(expected = "a completion from before the reset")]
-fn news_without_acquire_prove_nothing() {
+fn news_load_without_acquire_is_unsound() {
     reset(Orders { heard: Relaxed, ..BUILT });
 }

@@ -1,5 +1,5 @@
-//! Every future is dropped at every await. What the device may still write stays out of use, and comes
-//! back when it can't.
+//! Drop tests: every future is dropped at every await. Memory that the device may still write stays in use,
+//! and is freed when it cannot.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use wire::{BusAddr, Lba};
 use super::fake::{Play, Traits};
 use super::world::{COMPLETIONS, D, World, options};
 
-/// More than a block may have, so that parts are with the device, pending, and not yet filled.
+/// Longer than a block, so that parts are in flight, pending, and not yet filled.
 const BYTES: usize = 96 << 10;
 
 type Operation = fn(D, Buffer) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -38,7 +38,7 @@ const OPERATIONS: [(&str, Operation); 3] = [
     }),
 ];
 
-/// Polls a future so many times, then drops it. Gives whether it had ended.
+/// Polls a future at most `times` times, then drops it. Returns true if it had ended.
 async fn poll_times(future: impl Future, times: u32) -> bool {
     let mut future = Box::pin(future);
     let mut polls = 0;
@@ -56,7 +56,7 @@ async fn poll_times(future: impl Future, times: u32) -> bool {
     .await
 }
 
-/// Memory of somebody else, at whatever places are free now.
+/// Buffers of another user, at whatever addresses are free now.
 struct Canaries(Vec<Buffer>);
 
 impl Canaries {
@@ -83,7 +83,7 @@ impl Canaries {
     }
 }
 
-/// Drops an operation after each number of polls, in worlds in which nothing or the second block is lost.
+/// Drops an operation after each number of polls, with no block lost or the `lost`th one.
 fn dropped(sizing: Sizing, lost: u64) {
     for completion in COMPLETIONS {
         for (name, operation) in OPERATIONS {
@@ -102,7 +102,7 @@ fn dropped(sizing: Sizing, lost: u64) {
                     ended = poll_times(operation(disk.clone(), buffer), times).await;
                     let what = format!("{name}, after {times} polls");
                     let canaries = Canaries::new(&world);
-                    // It is free again if and only if the driver holds the request no more.
+                    // The buffer is free if and only if the driver no longer holds the request.
                     let with_driver = disk.requests() > 0 && name != "flush";
                     assert_eq!(canaries.hold(place), !with_driver, "{what}");
                     world.rt.sleep(Span::ms(6)).await;
@@ -121,12 +121,12 @@ fn dropped(sizing: Sizing, lost: u64) {
 }
 
 #[test]
-fn dropping_at_every_await_is_safe() {
+fn block_io_dropped_at_every_await_is_safe() {
     dropped(Sizing::adaptive(), u64::MAX);
     dropped(Sizing::gathering(), u64::MAX);
 }
 
 #[test]
-fn dropping_through_a_reset_is_safe() {
+fn block_io_dropped_around_reset_is_safe() {
     dropped(Sizing::adaptive(), 1);
 }

@@ -1,4 +1,4 @@
-//! A device that falls silent, dies, or does not stop: everybody is told, in bounded time.
+//! Devices that fall silent, die, or do not stop: all callers get errors in bounded time.
 
 use host::block::{Driver, Options};
 use host::{BlockDevice, InitError, Kind};
@@ -8,7 +8,7 @@ use wire::Lba;
 use super::fake::{Play, Traits};
 use super::world::{BOUND, COMPLETIONS, World, all, options};
 
-/// Requests of all kinds, started at once.
+/// Starts requests of all kinds at once.
 async fn kinds(world: &World, disk: &super::world::D, count: u64) -> Vec<Result<(), Kind>> {
     let requests = (0..count).map(|n| async move {
         let buffer = disk.buffer(if n % 3 == 0 { 12288 } else { 512 }).unwrap();
@@ -21,9 +21,9 @@ async fn kinds(world: &World, disk: &super::world::D, count: u64) -> Vec<Result<
     world.within(BOUND, all(requests.collect())).await.0
 }
 
-/// A block is lost: the ring is reset, and what was in it is announced again, in its order.
+/// A lost block: the ring is reset, and its requests are announced again in order.
 #[test]
-fn a_lost_block_is_announced_again() {
+fn lost_block_announced_again_after_reset() {
     for completion in COMPLETIONS {
         for lost in 0..4 {
             let play = move |block, _, _: &[_]| match block {
@@ -42,9 +42,9 @@ fn a_lost_block_is_announced_again() {
     }
 }
 
-/// It never answers: after as many resets as are allowed everything in the ring fails, and only that.
+/// A silent device: after the allowed resets all requests in the ring fail, and later ones work.
 #[test]
-fn a_silent_device_is_reported_and_bounded() {
+fn silent_device_fails_requests_after_retries() {
     for completion in COMPLETIONS {
         let world =
             World::new(Traits { play: Box::new(|_, _, _| Play::Never), ..Traits::default() });
@@ -52,11 +52,11 @@ fn a_silent_device_is_reported_and_bounded() {
             let (driver, disk) = world.start(Options { completion, retries: 2, ..options() }).await;
             let begun = world.rt.now();
             assert_eq!(kinds(&world, &disk, 4).await, vec![Err(Kind::Reset); 4]);
-            // Three blocks of 2 ms and an eighth each, and the turns of the ring.
+            // Three blocks of 2 ms plus an eighth each, and the ring's state changes.
             assert!(world.rt.now().since(begun) < Span::ms(8));
             assert_eq!(driver.counters().resets, 3);
             assert_eq!(disk.requests(), 0);
-            // It comes to its senses.
+            // The device recovers.
             world.fake.traits.borrow_mut().play =
                 Box::new(|_, _, _| Play::Whole(Span::us(2), Vec::new()));
             world.read(&disk, 7, 4096).await;
@@ -64,9 +64,9 @@ fn a_silent_device_is_reported_and_bounded() {
     }
 }
 
-/// It does not even stop: the driver gives it up, with all the memory that it may still write.
+/// A device that does not stop: the driver gives it up and quarantines its memory.
 #[test]
-fn a_device_that_does_not_stop_is_given_up() {
+fn memory_quarantined_if_block_device_does_not_stop() {
     let traits =
         Traits { play: Box::new(|_, _, _| Play::Never), turns_off: false, ..Traits::default() };
     let world = World::new(traits);
@@ -78,7 +78,7 @@ fn a_device_that_does_not_stop_is_given_up() {
         assert_eq!(disk.flush().await.map_err(|error| error.kind), Err(Kind::Gone));
         assert!(driver.reset().await.is_err());
         driver.stop().await.expect("there is nothing left to stop");
-        // What it knew of is nobody's any more: the next buffers lie elsewhere.
+        // Its memory is quarantined: the next buffers are elsewhere.
         let pages: Vec<_> = world.fake.pages.borrow().iter().map(|page| page.0).collect();
         for _ in 0..8 {
             let buffer = disk.buffer(12288).unwrap();
@@ -90,7 +90,7 @@ fn a_device_that_does_not_stop_is_given_up() {
 
 /// The link goes down under load.
 #[test]
-fn a_dead_link_ends_everything() {
+fn link_down_fails_block_requests_with_gone() {
     for completion in COMPLETIONS {
         let slow = |_, _, _: &[_]| Play::Whole(Span::us(100), Vec::new());
         let world = World::new(Traits { play: Box::new(slow), ..Traits::default() });
@@ -107,7 +107,7 @@ fn a_dead_link_ends_everything() {
 }
 
 #[test]
-fn a_device_that_cannot_be_served_is_refused() {
+fn unsupported_block_device_rejected() {
     let start = |traits: Traits| {
         let world = World::new(traits);
         world.rt.block_on(async { Driver::start(&world.host, options()).await.err() })

@@ -1,5 +1,5 @@
-//! The scripted device. It follows the protocol as far as the driver needs it; where its script says so,
-//! blocks come back late, in parts, wrong or never.
+//! Scripted descriptor-block device. It follows the protocol as far as the driver needs it; its script
+//! returns blocks late, in parts, wrong or never.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,26 +19,26 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const BLOCK_BYTES: usize = 512;
 pub const BLOCKS: u64 = 1 << 14;
 
-/// What becomes of a block.
+/// Handling of a block.
 #[derive(Clone, Debug)]
 pub enum Play {
-    /// It is returned after this span; descriptors for which nothing is said are done.
+    /// Returned after this span; descriptors without a status are done.
     Whole(Span, Vec<Status>),
-    /// Its descriptors are returned one by one, in this order, so long apart.
+    /// Descriptors are returned one by one in this order, with this gap.
     Each(Vec<usize>, Span),
-    /// These descriptors are written at these counts, and nothing else happens.
+    /// Only these descriptors are written, at these counts.
     Writes(Vec<(u32, Descriptor)>),
+    /// The device never answers.
     Never,
 }
 
-/// Says what becomes of the n-th block, whose first descriptor has this count.
+/// Chooses the handling of the n-th block from its number and the count of its first descriptor.
 pub type Script = Box<dyn FnMut(u64, u32, &[Descriptor]) -> Play>;
 
-/// What the device is like.
 pub struct Traits {
     pub limits: Limits,
     pub id: u32,
-    /// It becomes ready, and stops, when it is told to.
+    /// Whether it becomes ready when enabled, and stops when disabled.
     pub turns_on: bool,
     pub turns_off: bool,
     pub play: Script,
@@ -75,9 +75,9 @@ pub struct Fake {
     switched: Signal,
     pub flushes: Cell<u32>,
     pub enables: Cell<u32>,
-    /// The sizes of all blocks that came.
+    /// Sizes of all blocks received.
     pub sizes: RefCell<Vec<u32>>,
-    /// Where every descriptor's page was, and how much of it counted.
+    /// Page address and used bytes of every descriptor.
     pub pages: RefCell<Vec<(BusAddr, u32)>>,
 }
 
@@ -109,7 +109,7 @@ impl Fake {
         fake
     }
 
-    /// What these blocks hold.
+    /// Contents of these blocks.
     pub fn data(&self, lba: u64, blocks: usize) -> Vec<u8> {
         let contents = self.contents.borrow();
         let block = |lba| contents.get(&lba).cloned().unwrap_or_else(|| super::world::pattern(lba));
@@ -190,7 +190,7 @@ impl Fake {
                         self.answer(*descriptor, status).await,
                     ));
                 }
-                // The last word of all is the flag.
+                // The very last word is the flag.
                 for (count, descriptor) in back {
                     self.write(open, count, &descriptor).await;
                 }
@@ -232,7 +232,7 @@ impl Fake {
         written.expect("the ring is there");
     }
 
-    /// Moves the data of a command that goes well.
+    /// Transfers the data of a successful command.
     async fn answer(&self, descriptor: Descriptor, status: Status) -> Descriptor {
         let command = descriptor.parse().expect("our driver makes sense");
         let page = [Segment { at: command.at, bytes: PAGE_BYTES }];

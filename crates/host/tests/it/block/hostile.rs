@@ -1,4 +1,4 @@
-//! A device that lies: the driver neither panics nor hangs, nor answers a request with what is not its own.
+//! Malicious devices: they cannot crash or hang the driver, nor answer a request with another's result.
 
 use host::block::Options;
 use host::{BlockDevice, Kind};
@@ -15,9 +15,9 @@ fn command(descriptor: &Descriptor) -> Command {
     descriptor.parse().expect("our driver makes sense")
 }
 
-/// Every way of returning something else than the answer is seen, and mended by a reset.
+/// Every kind of wrong return is detected, and a reset recovers from it.
 #[test]
-fn what_is_no_answer_is_a_protocol_error() {
+fn wrong_descriptor_answer_is_protocol_error() {
     type Lie = fn(u32, &Descriptor) -> Descriptor;
     let lies: [Lie; 7] = [
         |count, d| Descriptor::command(count + 1, &command(d)).answered(Status::DONE),
@@ -34,7 +34,7 @@ fn what_is_no_answer_is_a_protocol_error() {
             let operation = Operation::Write { fua: true };
             Descriptor::command(count, &Command { operation, ..command(d) }).answered(Status::DONE)
         },
-        // Empty: the host's, but no response.
+        // Empty: owned by the host, but no response.
         |_, _| Descriptor::default(),
         |_, _| Descriptor::read_from_bytes(&[0xff; 32]).unwrap(),
     ];
@@ -55,11 +55,11 @@ fn what_is_no_answer_is_a_protocol_error() {
     }
 }
 
-/// A device that writes to descriptors that are not its own: empty ones, and pending ones.
+/// A device that writes to descriptors it does not own: empty and pending ones.
 #[test]
-fn a_touched_descriptor_is_a_protocol_error() {
+fn write_to_unowned_descriptor_is_protocol_error() {
     for completion in COMPLETIONS {
-        // An empty place behind the block; a pending one that was not announced.
+        // An empty place after the block; a pending one that was not announced.
         for (reads, touched) in [(1, 1), (1, 3), (3, 1), (3, 2)] {
             let play = move |block, first: u32, descriptors: &[Descriptor]| match block {
                 0 => {
@@ -80,7 +80,7 @@ fn a_touched_descriptor_is_a_protocol_error() {
                 };
                 let ends = world.within(BOUND, all((0..reads).map(read).collect())).await.0;
                 ends.into_iter().for_each(|end| end.expect("it is asked for again"));
-                // The next ones come to the place that was touched.
+                // The next requests use the place that was written.
                 for lba in 0..20 {
                     world.read(&disk, lba, 512).await;
                 }
@@ -95,9 +95,9 @@ fn a_touched_descriptor_is_a_protocol_error() {
     }
 }
 
-/// It lies each time: what was asked for fails, and no more than that.
+/// Always wrong: the requests fail, without further damage.
 #[test]
-fn a_device_that_always_lies_is_bounded() {
+fn always_malformed_device_fails_in_bounded_time() {
     let play = |_, first, _: &[Descriptor]| Play::Writes(vec![(first, Descriptor::default())]);
     let world = World::new(Traits { play: Box::new(play), ..Traits::default() });
     world.rt.block_on(async {
@@ -109,7 +109,7 @@ fn a_device_that_always_lies_is_bounded() {
     });
 }
 
-/// One turn of a hostile device, drawn.
+/// Random behaviour of a malicious device.
 fn turn(rng: &mut Rng, first: u32, descriptors: &[Descriptor]) -> Play {
     let junk = |rng: &mut Rng| {
         let bytes: Vec<u8> = (0..32).map(|_| rng.below(256) as u8).collect();
@@ -120,7 +120,7 @@ fn turn(rng: &mut Rng, first: u32, descriptors: &[Descriptor]) -> Play {
         1 => Play::Writes((0..rng.below(6)).map(|_| (rng.below(16) as u32, junk(rng))).collect()),
         2 => Play::Each((0..descriptors.len()).rev().collect(), Span::us(1)),
         3 => {
-            // Part of a block, right, and then silence.
+            // Part of a block is returned correctly, then nothing more.
             let some = descriptors.len().saturating_sub(1);
             let back = (0..some).map(|n| (first + n as u32, descriptors[n].answered(Status::FULL)));
             Play::Writes(back.collect())
@@ -138,9 +138,9 @@ fn turn(rng: &mut Rng, first: u32, descriptors: &[Descriptor]) -> Play {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever it does, every request ends in bounded time, and what was read well is right.
+    /// Random device behaviour: every request ends in bounded time.
     #[test]
-    fn every_request_ends(seed in any::<u64>()) {
+    fn random_device_behaviour_ends_every_request(seed in any::<u64>()) {
         let mut rng = Rng::new(seed);
         let play = move |_, first, descriptors: &[Descriptor]| turn(&mut rng, first, descriptors);
         let world = World::new(Traits { play: Box::new(play), ..Traits::default() });

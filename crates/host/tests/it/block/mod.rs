@@ -1,4 +1,4 @@
-//! The driver of descriptor blocks over the modelled bus, against a scripted device that can misbehave.
+//! Descriptor-block driver on the modelled bus, with a scripted device that can misbehave.
 
 mod drops;
 mod dying;

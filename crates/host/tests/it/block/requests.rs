@@ -1,4 +1,4 @@
-//! What callers ask for: padding, splitting, order, and errors that reach the right ones.
+//! Requests: padding, splitting, order, and errors that reach the right request.
 
 use host::nvme::Completion;
 use host::{BlockDevice, Kind};
@@ -10,9 +10,9 @@ use wire::block::registers::Limits;
 use super::fake::{Play, Traits};
 use super::world::{BOUND, COMPLETIONS, World, all, options};
 
-/// Every length and every place: padded below a page, split above one, and what lies beside is left alone.
+/// Every length and offset: padded below a page, split above one, without changes to adjacent blocks.
 #[test]
-fn every_length_is_read_and_written() {
+fn read_write_every_length_and_offset() {
     for completion in COMPLETIONS {
         let world = World::new(Traits::default());
         world.rt.block_on(async {
@@ -47,9 +47,9 @@ fn every_length_is_read_and_written() {
     }
 }
 
-/// A megabyte through a ring of sixteen, whole pages straight from the caller's buffer.
+/// 1 MiB through a ring of sixteen, whole pages directly in the caller's buffer.
 #[test]
-fn a_request_is_longer_than_the_ring() {
+fn request_longer_than_ring() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (driver, disk) = world.start(options()).await;
@@ -60,9 +60,9 @@ fn a_request_is_longer_than_the_ring() {
     });
 }
 
-/// What is padded is padded on pages of the driver's own: the neighbours in the caller's buffer stay.
+/// Padding uses bounce pages: adjacent bytes in the caller's buffer are unchanged.
 #[test]
-fn padding_touches_nothing_of_the_callers() {
+fn padded_read_keeps_adjacent_bytes() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (_driver, disk) = world.start(options()).await;
@@ -77,13 +77,13 @@ fn padding_touches_nothing_of_the_callers() {
     });
 }
 
-/// A bad descriptor fails its own request and no other, whichever of a block's it is.
+/// A failed descriptor fails its own request and no other, at any position of a block.
 #[test]
-fn an_error_reaches_the_request_it_belongs_to() {
+fn descriptor_error_fails_only_its_request() {
     for completion in COMPLETIONS {
         for bad in 0..4 {
             let play = move |block, _, _: &[_]| {
-                // The first block has one; the second has four, of four requests.
+                // The first block has one descriptor; the second has four, of four requests.
                 let mut statuses = vec![Status::DONE; 4];
                 statuses[bad] = Status::UNREADABLE;
                 Play::Whole(Span::us(5), if block == 1 { statuses } else { Vec::new() })
@@ -113,9 +113,9 @@ fn an_error_reaches_the_request_it_belongs_to() {
     }
 }
 
-/// One part of a long request fails: the request does, once, and its neighbours do not.
+/// One part of a long request fails: the request fails once, its neighbours do not.
 #[test]
-fn an_error_of_a_part_is_the_requests() {
+fn error_of_one_part_fails_whole_request() {
     let play = |_, _, descriptors: &[wire::block::descriptor::Descriptor]| {
         let status = |d: &wire::block::descriptor::Descriptor| {
             let bad = d.parse().is_ok_and(|command| command.offset == 64 * 512 + 2 * 4096);
@@ -141,9 +141,9 @@ fn an_error_of_a_part_is_the_requests() {
     });
 }
 
-/// Descriptors that come back one by one, in any order, are answered in that of the requests.
+/// Descriptors returned in any order are answered in submission order.
 #[test]
-fn the_original_order_is_kept() {
+fn answers_keep_submission_order() {
     let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]];
     for completion in COMPLETIONS {
         for order in orders {
@@ -174,7 +174,7 @@ fn the_original_order_is_kept() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_it_is_sent() {
+fn invalid_block_request_rejected_before_submission() {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
         let (driver, disk) = world.start(options()).await;

@@ -1,4 +1,4 @@
-//! Which blocks the sizing policies announce.
+//! Block sizes announced by the sizing policies.
 
 use host::BlockDevice;
 use host::block::{Load, Next, Options, Setting, Sizing};
@@ -8,7 +8,7 @@ use wire::Lba;
 use super::fake::Traits;
 use super::world::{World, all, options};
 
-/// So many reads at once; gives the sizes of the blocks that came.
+/// Runs `reads` reads at once; returns the sizes of the device's blocks.
 fn sizes(sizing: Sizing, reads: usize, bytes: usize) -> Vec<u32> {
     let world = World::new(Traits::default());
     world.rt.block_on(async {
@@ -22,33 +22,33 @@ fn sizes(sizing: Sizing, reads: usize, bytes: usize) -> Vec<u32> {
     world.fake.sizes.borrow().clone()
 }
 
-/// The first descriptor finds the device idle and goes alone; then what has gathered, and never more than
-/// the largest.
+/// The first descriptor finds the device idle and is sent alone; then all pending ones, up to the largest
+/// block.
 #[test]
-fn the_adaptive_driver_sends_what_there_is() {
+fn adaptive_driver_announces_pending_descriptors() {
     assert_eq!(sizes(Sizing::adaptive(), 1, 512), [1]);
     assert_eq!(sizes(Sizing::adaptive(), 4, 512), [1, 3]);
     assert_eq!(sizes(Sizing::adaptive(), 12, 512), [1, 4, 4, 3]);
 }
 
 #[test]
-fn the_static_driver_sends_full_blocks_and_at_last_what_is_left() {
+fn fixed_driver_announces_full_blocks_then_rest() {
     let sizing = Sizing::fixed(3, Span::us(50));
     assert_eq!(sizes(sizing, 9, 512), [3, 3, 3]);
     assert_eq!(sizes(sizing, 10, 512), [3, 3, 3, 1]);
 }
 
-/// Parts of one request that are about to be stored are worth their wait.
+/// It is worth waiting for the remaining parts of one request.
 #[test]
-fn gathering_sends_a_request_together() {
+fn gathering_announces_whole_request() {
     assert_eq!(sizes(Sizing::adaptive(), 1, 12288), [1, 2]);
     assert_eq!(sizes(Sizing::gathering(), 1, 12288), [3]);
     assert_eq!(sizes(Sizing::gathering(), 1, 512), [1]);
 }
 
-/// A rule of somebody else's: pairs.
+/// A custom rule: pairs.
 #[test]
-fn a_policy_can_be_replaced() {
+fn custom_sizing_rule_is_used() {
     fn pairs(load: &Load, setting: Setting) -> Next {
         match load.pending {
             0..2 if load.waited < setting.linger => Next::Wait(Some(setting.linger)),
@@ -57,7 +57,7 @@ fn a_policy_can_be_replaced() {
     }
     let setting = Setting { size: 2, linger: Span::us(30) };
     assert_eq!(sizes(Sizing { rule: pairs, setting }, 7, 512), [2, 2, 2, 1]);
-    // What makes no sense is put right: nobody announces more than there is.
+    // An invalid size is limited to the pending descriptors.
     fn too_many(_: &Load, _: Setting) -> Next {
         Next::Send(u32::MAX)
     }

@@ -1,4 +1,4 @@
-//! A host, a bus, a scripted device.
+//! Test world: host, bus, scripted device.
 
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
@@ -16,14 +16,14 @@ use wire::{BusAddr, Lba};
 
 use super::fake::{BLOCK_BYTES, Fake, Traits};
 
-/// No request may take longer, whatever the device does.
+/// Upper bound of a request, whatever the device does.
 pub const BOUND: Span = Span::ms(200);
 
 pub const COMPLETIONS: [Completion; 2] = [Completion::Polled, Completion::Interrupt { vector: 0 }];
 
 pub type D = Disk<SimHost>;
 
-/// What block `lba` holds unless somebody wrote it.
+/// Initial contents of block `lba`.
 pub fn pattern(lba: u64) -> Vec<u8> {
     (0..BLOCK_BYTES).map(|i| (lba.wrapping_mul(37) as u8).wrapping_add(i as u8)).collect()
 }
@@ -35,7 +35,7 @@ pub struct World {
     pub fake: Rc<Fake>,
 }
 
-/// What most tests start the driver with: a ring of 16, blocks of 4 at most.
+/// Options of most tests: a ring of 16, blocks of at most 4.
 pub fn options() -> Options {
     Options {
         depth: 8,
@@ -91,14 +91,14 @@ impl World {
         World { host: bus.host(0), rt, bus, fake }
     }
 
-    /// A started driver and its disk.
+    /// Starts a driver with its disk.
     pub async fn start(&self, options: Options) -> (Driver<SimHost>, D) {
         let driver = Driver::start(&self.host, options).await.expect("a device");
         let disk = driver.disk(&self.bus.host(1));
         (driver, disk)
     }
 
-    /// Waits for something, but no longer than this.
+    /// Waits for a future, for at most `bound`.
     pub async fn within<T>(&self, bound: Span, what: impl Future<Output = T>) -> T {
         match race(what, self.rt.sleep(bound)).await {
             Either::First(done) => done,
@@ -106,6 +106,7 @@ impl World {
         }
     }
 
+    /// Reads and verifies the data.
     pub async fn read(&self, disk: &D, lba: u64, bytes: usize) {
         let into = disk.buffer(bytes).expect("memory");
         into.zero();
@@ -123,13 +124,13 @@ impl World {
 }
 
 impl Drop for World {
-    /// The tasks hold the executor that holds them.
+    /// Breaks the cycle between tasks and executor.
     fn drop(&mut self) {
         self.rt.drop_tasks();
     }
 }
 
-/// Polls all of them until they have ended, and gives what they gave, and in which order they ended.
+/// Polls all futures until they have ended; returns their outputs, and the order in which they ended.
 pub async fn all<T>(futures: Vec<impl Future<Output = T>>) -> (Vec<T>, Vec<usize>) {
     let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();

@@ -1,5 +1,5 @@
-//! The scripted controller. It follows NVMe as far as the driver needs it, and where its traits say
-//! so it is late, silent, wrong or hostile.
+//! Scripted NVMe controller. It follows NVMe as far as the driver needs it; its traits make it late, silent,
+//! wrong or malicious.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,43 +20,42 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::pattern;
 
-/// What becomes of an I/O command.
+/// Handling of an I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     After(Span),
-    /// This status, after this span, and no data.
+    /// This status without data, after this span.
     Fails(Span, Status),
-    /// Nothing, ever, unless it is aborted.
+    /// No completion, unless the command is aborted.
     Never,
-    /// Done, and completed a second time.
+    /// Success, with two completions for one command.
     Twice,
-    /// Done, but first a completion comes that names another queue, one with a head beyond the
-    /// queue, one for a slot that doesn't exist and one for another use of the slot.
+    /// Success, preceded by completions with another queue, with a head beyond the queue, with a missing slot
+    /// and with another use of the slot.
     AmongForgeries,
 }
 
-/// What the controller does with an Abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aborts {
     /// The command ends as aborted.
     Work,
-    /// It says that it did not abort.
+    /// The Abort reports that it did not abort.
     Fail,
-    /// It doesn't answer.
+    /// The Abort is never completed.
     Silent,
 }
 
-/// How the controller behaves when it is turned on or off.
+/// Behaviour on enable or disable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
     After(Span),
-    /// Never.
+    /// Never ready.
     Never,
-    /// It reports a fatal status.
+    /// Reports a fatal status (CSTS.CFS).
     Fatal,
 }
 
-/// What the controller is like. Tests change it while it runs.
+/// Properties of the controller. Tests change them while it runs.
 pub struct Traits {
     pub cap: Cap,
     pub controller: IdentifyController,
@@ -66,17 +65,17 @@ pub struct Traits {
     pub on: Turns,
     pub off: Turns,
     pub aborts: Aborts,
-    /// Admin commands, by opcode, that fail so.
+    /// Status of failing admin commands, by opcode.
     pub admin_fails: BTreeMap<u8, Status>,
-    /// Admin commands, by opcode, that get no answer.
+    /// Opcodes of admin commands that are never completed.
     pub admin_silent: BTreeSet<u8>,
-    /// Every other interrupt is not sent.
+    /// Every other interrupt is dropped.
     pub loses_interrupts: bool,
-    /// What becomes of the n-th I/O command.
+    /// Handling of the n-th I/O command.
     pub io: Script,
 }
 
-/// Says what becomes of each I/O command.
+/// Chooses the handling of each I/O command.
 pub type Script = Box<dyn FnMut(u64, &io::Request) -> Answer>;
 
 impl Default for Traits {
@@ -127,17 +126,17 @@ pub struct Fake<D: DevicePort = SimDevice> {
     pub(super) sqs: RefCell<BTreeMap<u16, SqState>>,
     pub(super) cqs: RefCell<BTreeMap<u16, CqState>>,
     pub(super) blocks: RefCell<BTreeMap<u64, Vec<u8>>>,
-    /// I/O commands that the device has, by queue and number.
+    /// I/O commands in the device, by queue and command identifier.
     pub(super) live: RefCell<BTreeSet<(u16, u16)>>,
-    /// Those of them that will not be answered.
+    /// Those that are never completed.
     pub(super) held: RefCell<BTreeSet<(u16, u16)>>,
-    /// The last use of each slot of queue 1 that was seen, by slot.
+    /// Last use count seen of each slot of queue 1.
     pub(super) uses: RefCell<BTreeMap<u16, u16>>,
-    /// A full completion queue swallows what is put into it.
+    /// If set, entries for a full completion queue are dropped.
     pub lenient: Cell<bool>,
     pub(super) event_requests: RefCell<Vec<CommandId>>,
     pub(super) cc: Cell<u32>,
-    /// Changes whenever the controller is turned off: what began before ends without a word.
+    /// Incremented on each disable: work of an earlier epoch ends silently.
     pub(super) epoch: Cell<u64>,
     pub(super) transfers: Cell<u32>,
     pub(super) interrupts: Cell<u64>,
@@ -147,7 +146,7 @@ pub struct Fake<D: DevicePort = SimDevice> {
     pub aborts_at_once_max: Cell<u32>,
     pub(super) aborts_now: Cell<u32>,
     pub enables: Cell<u64>,
-    /// Admin opcodes as they came.
+    /// Admin opcodes in order of arrival.
     pub admin_log: RefCell<Vec<u8>>,
     pub shutdown_seen: Cell<bool>,
 }
@@ -190,7 +189,7 @@ impl<D: DevicePort> Fake<D> {
         self.traits.borrow().cap.dstrd()
     }
 
-    /// Waits for a change of CC, or for a doorbell, and acts on it.
+    /// Handles changes of CC and doorbells.
     async fn run(self: Rc<Self>) {
         loop {
             let check = || {
@@ -351,7 +350,7 @@ impl<D: DevicePort> Fake<D> {
 
     fn create_cq(&self, create: &CreateCq, data: DataPointer) -> u32 {
         let vector = create.irq_enabled.then_some(create.vector);
-        // What a host wrote there before there was a queue is no queue's.
+        // Doorbell values from before the creation are discarded.
         self.device.store(regs::cq_head_doorbell(create.qid, self.stride()), 0);
         let (at, _) = data.prps().expect("admin commands take PRPs");
         let cq = CqState { at, entries: create.size, tail: 0, phase: true, vector };
@@ -370,7 +369,7 @@ impl<D: DevicePort> Fake<D> {
         0
     }
 
-    /// Commands still in it are completed as aborted.
+    /// Deletes a queue; held commands complete as aborted.
     fn delete_sq(&self, qid: u16) -> u32 {
         assert!(self.sqs.borrow_mut().remove(&qid).is_some());
         let held: Vec<_> = self.held.borrow().iter().copied().collect();
@@ -407,7 +406,7 @@ impl<D: DevicePort> Fake<D> {
         self.device.write(&to, bytes, Posting::STRICT, Time::ZERO).await.unwrap();
     }
 
-    /// Aborts take a while, so that several are there at once.
+    /// An Abort takes time, so that several overlap.
     async fn abort(&self, cid: CommandId, queue: u16, victim: CommandId, epoch: u64) {
         self.aborts_seen.set(self.aborts_seen.get() + 1);
         self.aborts_now.set(self.aborts_now.get() + 1);
@@ -429,12 +428,12 @@ impl<D: DevicePort> Fake<D> {
         self.complete(0, Cqe::new(cid, Status::SUCCESS).with_result(u32::from(!done)));
     }
 
-    /// What a block holds.
+    /// Contents of a block.
     pub fn block(&self, lba: u64) -> Vec<u8> {
         self.blocks.borrow().get(&lba).cloned().unwrap_or_else(|| pattern(lba))
     }
 
-    /// Completes a command, with what the queue's state says.
+    /// Completes a command, with the queue's current head.
     pub fn complete(&self, sqid: u16, cqe: Cqe) {
         let sq = self.sqs.borrow().get(&sqid).copied();
         let (head, cq) = sq.map_or((0, sqid), |sq| (sq.head as u16, sq.cq));
@@ -442,7 +441,7 @@ impl<D: DevicePort> Fake<D> {
         self.publish(cq, cqe.with_queue(QueueId(sqid), head));
     }
 
-    /// Puts an entry into a completion queue, as it is but for its phase, and signals it.
+    /// Writes an entry with the right phase to a completion queue, and raises its interrupt.
     pub fn publish(&self, cqid: u16, cqe: Cqe) {
         if self.lenient.get() && !self.has_room(cqid) {
             return;
@@ -466,12 +465,12 @@ impl<D: DevicePort> Fake<D> {
         }
     }
 
-    /// Whether this completion queue exists.
+    /// Returns true if this completion queue exists.
     pub fn has_queue(&self, cqid: u16) -> bool {
         self.cqs.borrow().contains_key(&cqid)
     }
 
-    /// Whether an entry can be put into this completion queue, if it exists.
+    /// Returns true if the completion queue has space, or does not exist.
     pub fn has_room(&self, cqid: u16) -> bool {
         self.cqs.borrow().get(&cqid).is_none_or(|cq| {
             let head = self.device.load(regs::cq_head_doorbell(QueueId(cqid), self.stride()));
@@ -479,8 +478,8 @@ impl<D: DevicePort> Fake<D> {
         })
     }
 
-    /// Whether this completion might be taken for a command's when it lands: the slot's last use
-    /// that was seen, or one of those that come next.
+    /// Returns true if this completion could match a command when it lands: the last use of the slot, or one
+    /// of the next ones.
     pub fn is_plausible(&self, cqid: u16, cqe: &Cqe) -> bool {
         let entries = self.sqs.borrow().get(&cqid).map_or(0, |sq| sq.entries);
         let (slot, generation) = (cqe.cid.get() & 0x3ff, cqe.cid.get() >> 10);
@@ -499,7 +498,6 @@ impl<D: DevicePort> Fake<D> {
         true
     }
 
-    /// Completes every command that was held back.
     pub fn complete_held(&self) {
         let held = std::mem::take(&mut *self.held.borrow_mut());
         for (qid, cid) in held {
@@ -511,13 +509,12 @@ impl<D: DevicePort> Fake<D> {
         self.held.borrow().len()
     }
 
-    /// The controller reports a fatal status.
     pub fn fail(&self) {
         let csts = Csts::new().with_rdy(true).with_cfs(true);
         self.device.store(regs::CSTS, csts.into_bits());
     }
 
-    /// Writes garbage over a whole completion queue, as fast as it can.
+    /// Writes garbage over a whole completion queue.
     pub fn spray(&self, cqid: u16, rng: &mut Rng) {
         let Some(cq) = self.cqs.borrow().get(&cqid).copied() else { return };
         for entry in 0..cq.entries {
@@ -525,7 +522,7 @@ impl<D: DevicePort> Fake<D> {
             for half in bytes.chunks_mut(8) {
                 half.copy_from_slice(&rng.next_u64().to_le_bytes());
             }
-            // Often plausible: the right queue, a small command number.
+            // Often plausible: the right queue, a small command identifier.
             if rng.chance(3, 4) {
                 bytes[8..12].copy_from_slice(&[0, 0, cqid as u8, 0]);
                 bytes[13] &= 0x07;

@@ -1,4 +1,4 @@
-//! What the scripted controller does with an I/O command.
+//! I/O commands of the scripted controller.
 
 use std::rc::Rc;
 
@@ -93,7 +93,7 @@ impl<D: DevicePort> Fake<D> {
     async fn segments(&self, data: DataPointer, bytes: u64) -> Vec<Segment> {
         let (prp1, prp2) = match data {
             DataPointer::Prp { prp1, prp2 } => (prp1, prp2),
-            // This driver's lists are of one descriptor.
+            // This driver's SGLs have one descriptor.
             DataPointer::Sgl(first) => {
                 let mut segments = Vec::new();
                 let mut take = |stretch| match stretch {

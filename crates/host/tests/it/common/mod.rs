@@ -1,5 +1,4 @@
-//! A world for the driver: the modelled bus, and behind it a scripted controller that can
-//! misbehave.
+//! Test world: the modelled bus with a scripted controller that can misbehave.
 #![allow(dead_code)]
 
 pub mod fake;
@@ -20,7 +19,7 @@ use wire::pcie::Generation;
 
 pub const BLOCK: usize = 512;
 
-/// The stages of the bus, the driver, and nobody else.
+/// Stages of the bus and the driver.
 pub const STAGES: &[&str] = &[
     "core wait",
     "poll",
@@ -45,7 +44,6 @@ pub const STAGES: &[&str] = &[
     "count down",
 ];
 
-/// A host, a bus and a scripted device.
 pub struct World {
     pub rt: Rt,
     pub bus: SimBus,
@@ -54,13 +52,12 @@ pub struct World {
     pub log: Log,
 }
 
-/// What else a world may have.
 #[derive(Default)]
 pub struct Setup {
-    /// Ready tasks are picked at random.
+    /// Picks ready tasks at random.
     pub shuffle: Option<u64>,
     pub traces: Option<Traces>,
-    /// The host's software costs nothing.
+    /// Sets all host costs to zero.
     pub free_cpu: bool,
 }
 
@@ -129,7 +126,7 @@ impl World {
         World { host: bus.host(0), rt, bus, fake, log }
     }
 
-    /// A started controller with one queue.
+    /// Starts a controller with one queue.
     pub async fn queue(
         &self,
         options: Options,
@@ -140,25 +137,25 @@ impl World {
         (controller, queue)
     }
 
-    /// How often the log says this.
+    /// Number of log entries of this kind.
     pub fn logged(&self, what: &str) -> usize {
         self.log.entries().iter().filter(|entry| entry.what == what).count()
     }
 }
 
 impl Drop for World {
-    /// The tasks hold the executor that holds them.
+    /// Breaks the cycle between tasks and executor.
     fn drop(&mut self) {
         self.rt.drop_tasks();
     }
 }
 
-/// What block `lba` holds in these tests unless somebody wrote it.
+/// Initial contents of block `lba`.
 pub fn pattern(lba: u64) -> Vec<u8> {
     (0..BLOCK).map(|i| (lba.wrapping_mul(37) as u8).wrapping_add(i as u8)).collect()
 }
 
-/// Polls a future so many times, then drops it. Gives its output if it came before.
+/// Polls a future at most `times` times, then drops it. Returns its output if it was ready.
 pub async fn poll_times<F: Future>(future: F, times: u32) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polls = 0;
@@ -176,7 +173,7 @@ pub async fn poll_times<F: Future>(future: F, times: u32) -> Option<F::Output> {
     .await
 }
 
-/// Polls a future only some time after it was woken.
+/// Polls a future `late` after each wake-up.
 pub async fn slowly<F: Future>(rt: &Rt, late: Span, future: F) -> F::Output {
     let mut future = Box::pin(future);
     loop {
@@ -195,7 +192,7 @@ pub async fn slowly<F: Future>(rt: &Rt, late: Span, future: F) -> F::Output {
     }
 }
 
-/// Runs tasks and collects what they give.
+/// Runs tasks and collects their results.
 pub struct Crowd<T> {
     rt: Rt,
     begun: Cell<usize>,
@@ -217,12 +214,11 @@ impl<T: 'static> Crowd<T> {
         });
     }
 
-    /// How many have not ended.
     pub fn left(&self) -> usize {
         self.begun.get() - self.done.0.borrow().len()
     }
 
-    /// Waits for all of them, but no longer than this.
+    /// Waits for all tasks, for at most `within`.
     pub async fn all(self, within: Span) -> Vec<T> {
         let deadline = self.rt.now() + within;
         while self.left() > 0 {

@@ -1,5 +1,5 @@
-//! Collisions: data that end with the tag. Every policy returns right data within the bound that
-//! `Queue::read` states, and random tags collide as often as the paper says.
+//! Tag collisions: data that ends with the tag. Every policy returns correct data within the time bound of
+//! `Queue::read`, and random tags collide at the paper's rate.
 
 use host::dcx::{QueueOptions, Tags};
 use host::nvme::Completion;
@@ -9,7 +9,7 @@ use wire::dcx::tag::collision_chance;
 use super::fake::{BLOCK, Traits};
 use super::world::{World, options};
 
-/// A device whose every word, and so the end of every granule of whatever size, is this.
+/// Fills the device with a word per block, so that every granule ends with it.
 fn full_of(world: &World, word: impl Fn(u64) -> u32) {
     let mut blocks = world.fake.blocks.borrow_mut();
     for lba in 0..64u64 {
@@ -22,7 +22,7 @@ fn bound(options: &QueueOptions) -> Span {
     each * u64::from(options.retries + 1) + Span::us(50)
 }
 
-/// Reads all blocks, and says the longest that one took.
+/// Reads all blocks; returns the longest latency.
 async fn longest(world: &World, queue: &super::world::Q, bytes: usize) -> Span {
     let mut longest = Span::ZERO;
     for lba in 0..64 - (bytes / BLOCK) as u64 {
@@ -33,15 +33,14 @@ async fn longest(world: &World, queue: &super::world::Q, bytes: usize) -> Span {
     longest
 }
 
-/// Tags of one bit: every second block of these collides at once, and with both values the read ends on
-/// the ordinary path.
+/// One-bit tags: every second block collides at once; if both values collide, the read uses the other driver.
 #[test]
-fn short_tags_collide_and_the_data_are_right() {
+fn short_tag_collisions_return_correct_data() {
     for packet_bytes in [None, Some(128)] {
         for completion in [Completion::Polled, Completion::Interrupt { vector: 2 }] {
             for bits in 1..=4u32 {
                 let world = World::new(packet_bytes, Traits::default());
-                // The high bits go through all values; within a long read, all of them stand.
+                // The high bits take all values; a long read contains all of them.
                 full_of(&world, |lba| (lba as u32) << 28 | lba as u32);
                 world.rt.block_on(async {
                     let tags = Tags::Random { bits, seed: u64::from(bits) };
@@ -52,7 +51,7 @@ fn short_tags_collide_and_the_data_are_right() {
                         assert!(longest <= bound(&options), "{bits} bits, {bytes}: {longest}");
                     }
                     let counters = queue.counters();
-                    // A packet of its own for every value: nothing but the ordinary path is left.
+                    // With a tag per packet and packets of all values, only the other driver is left.
                     let hopeless = if packet_bytes.is_some() { 40 } else { 0 };
                     assert!(counters.timeouts > 10, "{bits} bits: {counters:?}");
                     assert!(counters.gave_up >= hopeless, "{bits} bits: {counters:?}");
@@ -62,9 +61,9 @@ fn short_tags_collide_and_the_data_are_right() {
     }
 }
 
-/// A device that says it has chosen a tag, and whose contents end with it everywhere.
+/// A device whose contents end with its own tag everywhere.
 #[test]
-fn a_devices_tag_that_is_everywhere_ends_on_the_ordinary_path() {
+fn device_tag_in_all_data_falls_back_to_other_driver() {
     for packet_bytes in [None, Some(128), Some(256)] {
         let tag = 0xdead_beef;
         let traits = Traits { grain: 128, tag: Some((tag, 3)), ..Traits::default() };
@@ -82,9 +81,9 @@ fn a_devices_tag_that_is_everywhere_ends_on_the_ordinary_path() {
     }
 }
 
-/// Where the tag collides with what lands in one packet only, the others' vanishing ends nothing.
+/// If one packet collides, the other packets' vanished tags do not end the read.
 #[test]
-fn one_packet_that_ends_with_the_tag_keeps_the_read() {
+fn collision_in_one_packet_times_out_read() {
     for packet in 0..4 {
         let traits = Traits { grain: 128, tag: Some((0xdead_beef, 3)), ..Traits::default() };
         let world = World::new(Some(128), traits);
@@ -102,15 +101,14 @@ fn one_packet_that_ends_with_the_tag_keeps_the_read() {
     }
 }
 
-/// The odds of a random tag (Vučinić et al., section 3.1): of a device with `n` packets that all end
-/// differently, a tag of `b` bits meets some packet with a chance of `n / 2^b`. Ten thousand tags, drawn
-/// as the driver draws them; three standard deviations of a binomial count are allowed, which one seed
-/// in 370 would miss, and these do not.
+/// Collision rate of random tags (Vučinić et al., section 3.1): with `n` packets that end differently, a tag
+/// of `b` bits collides with probability `n / 2^b`. Ten thousand tags, drawn as the driver draws them, within
+/// three standard deviations of a binomial count; one seed in 370 would miss that, and these do not.
 #[test]
-fn random_tags_collide_as_often_as_the_paper_says() {
+fn random_tag_collision_rate_matches_paper() {
     let draws = 10_000u64;
     for (bits, packets) in [(8u32, 64u64), (10, 256), (12, 256), (12, 2048), (16, 6554)] {
-        // Packets end with a random set of as many different words.
+        // Packets end with distinct random words.
         let mut rng = Rng::for_part(1, "contents");
         let mut ends = std::collections::BTreeSet::new();
         while (ends.len() as u64) < packets {
@@ -130,10 +128,10 @@ fn random_tags_collide_as_often_as_the_paper_says() {
     }
 }
 
-/// The same through the driver: the first read of each of many queues, 32 packets that all end with
-/// another of 256 values.
+/// Same through the driver: the first read of each of many queues, with 32 packets that end with different
+/// values of 256.
 #[test]
-fn the_driver_times_out_as_often_as_the_paper_says() {
+fn driver_timeout_rate_matches_paper() {
     let (queues, packets, bits) = (600, 32, 8);
     let mut collided = 0u64;
     for seed in 0..queues {

@@ -1,5 +1,5 @@
-//! Every future is dropped at every await. What the device may still write stays out of use, and comes
-//! back when it can't.
+//! Drop tests: every future is dropped at every await. Memory that the device may still write stays in use,
+//! and is freed when it cannot.
 
 use std::future::Future;
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use wire::{BusAddr, Lba};
 use super::fake::{Answer, Traits};
 use super::world::{COMPLETIONS, Q, World, options};
 
-/// A length that nothing else in these tests has, so that its places are known.
+/// A length unique in these tests, so that its addresses are known.
 const BYTES: usize = 64 << 10;
 
 type Operation = fn(Q, Buffer) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -33,7 +33,7 @@ const OPERATIONS: [(&str, Operation); 2] = [
     }),
 ];
 
-/// Polls a future so many times, then drops it. Gives whether it had ended.
+/// Polls a future at most `times` times, then drops it. Returns true if it had ended.
 async fn poll_times(future: impl Future, times: u32) -> bool {
     let mut future = Box::pin(future);
     let mut polls = 0;
@@ -51,7 +51,7 @@ async fn poll_times(future: impl Future, times: u32) -> bool {
     .await
 }
 
-/// Memory of somebody else, at whatever places are free now.
+/// Buffers of another user, at whatever addresses are free now.
 struct Canaries(Vec<Buffer>);
 
 impl Canaries {
@@ -85,11 +85,11 @@ fn in_flight(queue: &Q) -> u64 {
 }
 
 #[test]
-fn dropping_at_every_await_is_safe() {
+fn dcx_io_dropped_at_every_await_is_safe() {
     for packet_bytes in [None, Some(128)] {
         for completion in COMPLETIONS {
             for (name, operation) in OPERATIONS {
-                // The read's packets come in two directions and slowly; a write ends after as long.
+                // The read's packets arrive slowly, in two interleaved passes; a write takes as long.
                 let order = (0..512).step_by(2).chain((1..512).step_by(2)).collect::<Vec<_>>();
                 let io = move |_, _: &_| Answer::Order(order.clone(), Span::ns(50));
                 let traits = Traits { io: Box::new(io), ..Traits::default() };
@@ -123,10 +123,9 @@ fn dropping_at_every_await_is_safe() {
     }
 }
 
-/// A read is dropped at every await of a life in which it times out, is tried again, and takes the
-/// ordinary path.
+/// A read that times out, is retried and uses the other driver is dropped at every await.
 #[test]
-fn dropping_through_time_outs_is_safe() {
+fn dcx_read_dropped_around_timeouts_is_safe() {
     let mut times = 0;
     loop {
         let io = |number, _: &_| match number {

@@ -1,5 +1,5 @@
-//! The scripted device. It follows the protocol as far as the driver needs it, and where its script says
-//! so its packets come in odd orders, late or never, and its reports are wrong.
+//! Scripted DC Express device. It follows the protocol as far as the driver needs it; its script makes
+//! packets late, reordered or lost, and reports wrong.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,37 +19,36 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const BLOCK: usize = 512;
 pub const BLOCKS: u64 = 4096;
 
-/// What becomes of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done after this span, the packets one behind the other.
+    /// Success after this span, packets in order.
     After(Span),
-    /// Done, the packets in this order, so long from one to the next.
+    /// Success with packets in this order and this gap.
     Order(Vec<usize>, Span),
-    /// This report, after this span, and no data.
+    /// This report after this span, without data.
     Reports(Span, Code),
-    /// Nothing, ever. A fence does not wait for it.
+    /// No answer. Fences do not wait for it.
     Never,
-    /// Done, but first these reports come.
+    /// Success, preceded by these reports.
     Among(Vec<Report>),
 }
 
-/// How the device behaves when a queue is enabled or disabled.
+/// Behaviour on enabling or disabling a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
     After(Span),
     Never,
-    /// It says that the registers make no sense.
+    /// Reports in STATUS that the registers are invalid.
     Faults,
 }
 
-/// Says what becomes of the n-th command.
+/// Chooses the handling of the n-th command.
 pub type Script = Box<dyn FnMut(u64, &Request) -> Answer>;
 
-/// What the device is like. Tests change it while it runs.
+/// Properties of the device. Tests change them while it runs.
 pub struct Traits {
     pub limits: Limits,
-    /// The granule of its tag, and the tag itself.
+    /// Granule of its tag, and the tag with its version.
     pub grain: u32,
     pub tag: Option<(u32, u32)>,
     pub on: Turns,
@@ -86,7 +85,7 @@ struct Open {
     signals: Option<u16>,
 }
 
-/// The device. It has one queue.
+/// A device with one queue.
 pub struct Fake {
     device: SimDevice,
     pub traits: RefCell<Traits>,
@@ -95,13 +94,13 @@ pub struct Fake {
     open: Cell<Option<Open>>,
     next: Cell<u32>,
     reported: Cell<u32>,
-    /// Numbers of commands whose data may land.
+    /// Numbers of commands that may still write data.
     live: RefCell<BTreeSet<u32>>,
     epoch: Cell<u64>,
     pub commands: Cell<u64>,
     pub fences: Cell<u64>,
     pub enables: Cell<u64>,
-    /// Every read that came: its place and the version of its tag.
+    /// Reads received, with the version of their tag.
     pub reads: RefCell<Vec<(Access, u32)>>,
 }
 
@@ -129,6 +128,7 @@ impl Fake {
         fake
     }
 
+    /// Contents of these blocks.
     pub fn data(&self, lba: Lba, blocks: u32) -> Vec<u8> {
         let held = self.blocks.borrow();
         let of = |lba| held.get(&lba).cloned().unwrap_or_else(|| super::world::pattern(lba));
@@ -189,7 +189,7 @@ impl Fake {
         self.device.rt().spawn(self.clone().poll(self.epoch.get()));
     }
 
-    /// Puts a tag into the notice.
+    /// Writes a tag to the notice.
     pub fn tell_tag(&self, tag: u32, version: u32) {
         let open = self.open.get().expect("an enabled queue");
         let words = [tag.to_le_bytes(), version.to_le_bytes()];
@@ -304,7 +304,7 @@ impl Fake {
         }
     }
 
-    /// Sends blocks, packet by packet.
+    /// Sends blocks packet by packet.
     async fn send(&self, access: Access, order: Option<Vec<usize>>, gap: Span, epoch: u64) {
         let Some(open) = self.open.get() else { return };
         let data = self.data(access.lba, access.bytes / BLOCK as u32);
@@ -319,7 +319,7 @@ impl Fake {
         let how = Posting { flags: Flags::EachPacket(packet), ..Posting::STRICT };
         let mut sent = BTreeSet::new();
         for place in order {
-            // Each once: what a read has got is not touched again.
+            // Each packet once: a read's landed data is not written again.
             if !sent.insert(place % pieces.len()) {
                 continue;
             }
@@ -340,7 +340,7 @@ impl Fake {
         self.publish(&Report::new(0, command, slot, code));
     }
 
-    /// Posts a report under the next number.
+    /// Posts a report with the next number.
     pub fn publish(&self, report: &Report) {
         let Some(open) = self.open.get() else { return };
         let number = self.reported.get() + 1;

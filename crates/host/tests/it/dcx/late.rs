@@ -1,5 +1,4 @@
-//! Reads that take too long: the next try has another buffer, and the first is nobody's until a fence
-//! has been passed.
+//! Late reads: the retry uses another buffer, and the first is not reused until a fence has been passed.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ use wire::{BusAddr, Lba};
 use super::fake::{Answer, Traits, Turns};
 use super::world::{COMPLETIONS, World, options};
 
-/// A length that nothing else in these tests has.
+/// A length unique in these tests.
 const BYTES: usize = 32 << 10;
 
 fn traits(io: impl FnMut(u64) -> Answer + 'static) -> Traits {
@@ -20,7 +19,7 @@ fn traits(io: impl FnMut(u64) -> Answer + 'static) -> Traits {
     Traits { io: Box::new(move |number, _| io(number)), ..Traits::default() }
 }
 
-/// So many buffers of somebody else, at whatever places are free now.
+/// Allocates `count` buffers of another user, at whatever addresses are free now.
 fn others(world: &World, count: usize) -> Vec<Buffer> {
     let all: Vec<_> = (0..count).map(|_| world.host.arena().buffer(BYTES).unwrap()).collect();
     all.iter().for_each(|buffer| buffer.copy_in(0, &[0xee; BYTES]));
@@ -36,9 +35,9 @@ fn assert_untouched(others: &[Buffer]) {
     }
 }
 
-/// The first read's data come long after its time-out.
+/// The first read's data arrives long after its time-out.
 #[test]
-fn a_late_write_lands_in_nobodys_memory() {
+fn late_dma_write_never_hits_reused_buffer() {
     for packet_bytes in [None, Some(128)] {
         for completion in COMPLETIONS {
             for late in [105, 115, 300, 1500] {
@@ -59,7 +58,7 @@ fn a_late_write_lands_in_nobodys_memory() {
                     let landed = world.rt.now().since(begin) >= Span::us(late);
                     assert_eq!(second.at() == place, tries == 1, "a retry has another buffer");
                     if !landed {
-                        // Somebody takes all that is free: the first buffer is not among it.
+                        // Another user takes all free buffers: the first read's buffer is not among them.
                         let others = others(&world, 60);
                         assert!(others.iter().all(|buffer| buffer.at() != place));
                         world.rt.sleep(Span::ms(3)).await;
@@ -77,7 +76,7 @@ fn a_late_write_lands_in_nobodys_memory() {
     }
 }
 
-/// All places of this length that are free.
+/// Addresses of all free buffers of this length.
 fn places(world: &World) -> BTreeSet<BusAddr> {
     let mut all = Vec::new();
     while let Ok(buffer) = world.host.arena().buffer(BYTES) {
@@ -86,10 +85,10 @@ fn places(world: &World) -> BTreeSet<BusAddr> {
     all.iter().map(Buffer::at).collect()
 }
 
-/// Tags that never vanish: as many tries as the plan says, then the ordinary path, within the bound that
-/// `Queue::read` states.
+/// Tags that never vanish: as many retries as configured, then the other driver, within the time bound of
+/// `Queue::read`.
 #[test]
-fn a_read_that_never_ends_takes_the_ordinary_path_in_time() {
+fn hung_read_falls_back_to_other_driver_in_time() {
     for retries in [0, 1, 5] {
         for depth in [1u16, 3, 16] {
             let world = World::new(Some(128), traits(|_| Answer::Never));
@@ -113,9 +112,9 @@ fn a_read_that_never_ends_takes_the_ordinary_path_in_time() {
     }
 }
 
-/// Nor does the device pass its fences: the queue is reset, and every read is right.
+/// A device that never passes a fence: the queue is reset, and every read returns correct data.
 #[test]
-fn a_device_that_passes_no_fence_is_reset() {
+fn missing_fence_report_triggers_reset() {
     let io = |number| if number % 5 == 0 { Answer::Never } else { Answer::After(Span::us(2)) };
     let world = World::new(Some(128), Traits { fences: false, ..traits(io) });
     world.rt.block_on(async {
@@ -129,9 +128,9 @@ fn a_device_that_passes_no_fence_is_reset() {
     });
 }
 
-/// No memory is left for another buffer: the first is used again, once nothing can land in it.
+/// Without memory for another buffer the first one is used again, once no write can land in it.
 #[test]
-fn without_memory_for_another_buffer_the_first_is_waited_for() {
+fn retry_without_memory_waits_for_first_buffer() {
     let io = |number| match number {
         0 => Answer::After(Span::us(900)),
         _ => Answer::After(Span::us(2)),
@@ -154,15 +153,15 @@ fn without_memory_for_another_buffer_the_first_is_waited_for() {
     });
 }
 
-/// A device that neither ends its reads nor can be stopped: everybody is told, and what it may write to
-/// is never anybody's again, not even for the ordinary path.
+/// A device that neither ends its reads nor stops: all callers get errors, and its memory is never reused,
+/// not even for the other driver.
 #[test]
-fn a_device_that_cannot_be_stopped_keeps_its_buffers() {
+fn buffers_quarantined_if_device_does_not_stop() {
     for retries in [0, 3] {
         let traits = Traits { fences: false, off: Turns::Never, ..traits(|_| Answer::Never) };
         let world = World::new(Some(128), traits);
         world.rt.block_on(async {
-            // The reads wait longer than the device is given to end them.
+            // The read time-out is longer than the device's time to stop.
             let options = QueueOptions { retries, max_latency: Span::ms(50), ..options(4) };
             let (driver, queue) = world.queue(options).await;
             let buffer = queue.buffer(BYTES).unwrap();

@@ -1,4 +1,4 @@
-//! Packets and their tags: every alignment, every order, both ways to notice.
+//! Packets and tags: every alignment, every order, both completion modes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use super::fake::{Answer, Traits};
 use super::world::{COMPLETIONS, World, options};
 
 #[test]
-fn a_buffer_may_begin_at_any_multiple_of_four() {
+fn read_into_any_dword_aligned_buffer() {
     for packet_bytes in [None, Some(128), Some(256)] {
         for completion in COMPLETIONS {
             let world = World::new(packet_bytes, Traits::default());
@@ -20,7 +20,7 @@ fn a_buffer_may_begin_at_any_multiple_of_four() {
                 let (_driver, queue) = world.queue(options).await;
                 let whole = queue.buffer(4 * 4096).unwrap();
                 for off in (0..4096).step_by(4) {
-                    // One block; and, here and there, several pages.
+                    // One block; in some cases several pages.
                     let long = off % 512 == 4 || off > 4000;
                     let bytes = if long { 8192 } else { 512 };
                     let part = whole.part(off, bytes);
@@ -37,9 +37,9 @@ fn a_buffer_may_begin_at_any_multiple_of_four() {
     }
 }
 
-/// Every order of four packets, and the read ends with the last of them, not before.
+/// Every order of four packets; the read ends with the last one, not before.
 #[test]
-fn four_packets_land_in_every_order() {
+fn read_ends_with_last_packet_in_any_order() {
     let gap = Span::us(2);
     for completion in COMPLETIONS {
         let order = Rc::new(RefCell::new(Vec::new()));
@@ -64,9 +64,9 @@ fn four_packets_land_in_every_order() {
     }
 }
 
-/// Long reads at odd places, many at once, their packets shuffled.
+/// Long unaligned reads, many in flight, with shuffled packets.
 #[test]
-fn many_reads_whose_packets_land_in_any_order() {
+fn concurrent_reads_with_shuffled_packets() {
     for packet_bytes in [128, 256] {
         for seed in 0..8 {
             let mut rng = Rng::for_part(seed, "orders");
@@ -108,7 +108,7 @@ fn many_reads_whose_packets_land_in_any_order() {
 }
 
 #[test]
-fn writes_end_with_their_report_and_are_read_back() {
+fn write_ends_with_report_and_reads_back() {
     for completion in COMPLETIONS {
         let world = World::new(Some(128), Traits::default());
         world.rt.block_on(async {

@@ -1,31 +1,32 @@
-//! Quarantine: is a buffer ever used again while a write of a read that timed out may land in it?
+//! Quarantine of read buffers, by model checking: no buffer is reused while a write of a timed-out read may
+//! land in it.
 //!
-//! Every order of the steps, by breadth-first search. Mirrors `Queue::read` with its retries
-//! (crates/host/src/dcx/queue.rs), `Slots::{launch, settle, pass}` and the drop of a `Claim`
-//! (slots.rs), `Pair::send_fence` (pair.rs); and, on the device, the poller and `Front::pass`
-//! (crates/device/src/dcx). Time-outs come at any moment after a launch, and a device's write may land
-//! at any moment after its fetch, however late.
+//! Breadth-first search of every order of steps. Mirrors `Queue::read` with its retries
+//! (crates/host/src/dcx/queue.rs), `Slots::{launch, settle, pass}` and the drop of a `Claim` (slots.rs),
+//! `Pair::send_fence` (pair.rs); and, on the device, the poller and `Front::pass` (crates/device/src/dcx). A
+//! time-out may come at any moment after a launch, and a device's write may land at any moment after its
+//! fetch.
 
 use std::collections::BTreeMap;
 
-/// Slots, and reads that are wanted: two.
+/// Number of slots, and of reads.
 const READS: usize = 2;
 const BUFFERS: u8 = 3;
 const TRIES: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Place {
-    /// Stored, and not yet seen by the device.
+    /// Stored, not yet fetched by the device.
     Ring,
     /// Fetched: its data may land.
     Fetched,
     Landed,
 }
 
-/// A command, as ring and device know it.
+/// A command in the ring or the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Command {
-    /// None: a fence.
+    /// `None` for a fence.
     buffer: Option<u8>,
     place: Place,
 }
@@ -35,30 +36,31 @@ struct Command {
 struct Flight {
     number: usize,
     buffer: u8,
-    /// Nobody waits for it any more.
+    /// True if it has no owner any more.
     quarantined: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct State {
+    /// Commands sent so far, indexed by their number.
     commands: Vec<Command>,
     slots: [Option<Flight>; READS],
-    /// Of each read: the slot that it waits for, and how often it was tried.
+    /// Slot that each read waits for, and its number of tries.
     reads: [(Option<usize>, u8); READS],
     free: Vec<u8>,
-    /// The number of the fence that is under way, and whether its report is there.
+    /// Number of the fence in flight, and whether its report has arrived.
     fence: Option<(usize, bool)>,
-    /// A buffer was written that was nobody's or another's.
+    /// True after a write to a buffer of another owner.
     harmed: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Quarantine {
-    /// A read that timed out keeps its buffer until a fence or its end.
+    /// A timed-out read keeps its buffer until a fence or its end.
     keeps: bool,
-    /// The device reports a fence when the commands before it have landed.
+    /// The device reports a fence after the commands before it have landed.
     device_waits: bool,
-    /// A fence frees the commands before it, and no others.
+    /// A fence frees only the commands before it.
     before_only: bool,
 }
 
@@ -96,7 +98,7 @@ impl Quarantine {
             None => {}
             Some(slot) => {
                 let flight = s.slots[slot].expect("it waits for its slot");
-                // Too late, by the watchdog's clock: the next try takes another buffer.
+                // The watchdog reports a time-out: the retry takes another buffer.
                 let mut next = s.clone();
                 next.reads[read].0 = None;
                 match self.keeps {
@@ -122,7 +124,7 @@ impl Quarantine {
         }
     }
 
-    /// The fence's report: first what has settled ends, then what was before it is lost.
+    /// The fence's report: first settled reads end, then earlier commands are lost.
     fn passed(&self, s: &State, fence: usize) -> State {
         let mut next = s.clone();
         next.fence = None;
@@ -158,7 +160,7 @@ impl Quarantine {
         if let Some((fence, true)) = s.fence {
             then("the host sees the fence", self.passed(s, fence));
         }
-        // The device fetches in order; what it has fetched lands in any.
+        // The device fetches in order; fetched commands land in any order.
         if let Some(number) = s.commands.iter().position(|c| c.place == Place::Ring) {
             let mut next = s.clone();
             next.commands[number].place = Place::Fetched;
@@ -189,7 +191,7 @@ impl Quarantine {
     }
 }
 
-/// How many states there are, or the shortest way to harm.
+/// Returns the number of states, or the shortest path to a violation.
 fn search(model: &Quarantine) -> Result<usize, String> {
     let mut seen = BTreeMap::from([(start(), None)]);
     let mut order = vec![start()];
@@ -217,13 +219,13 @@ fn search(model: &Quarantine) -> Result<usize, String> {
 }
 
 #[test]
-fn no_buffer_is_written_that_is_not_its_reads_own() {
+fn model_has_no_write_to_reused_buffer() {
     let states = search(&BUILT).unwrap_or_else(|way| panic!("harm, after\n{way}"));
     assert!(states > 1000, "only {states} states");
 }
 
 #[test]
-fn with_any_part_taken_out_one_is() {
+fn broken_models_write_to_reused_buffer() {
     let broken = [
         Quarantine { keeps: false, ..BUILT },
         Quarantine { device_waits: false, ..BUILT },

@@ -1,4 +1,4 @@
-//! Reports: refusals, stale tags over and over, and such as make no sense.
+//! Reports: errors, repeated stale tags, invalid reports.
 
 use host::dcx::{QueueOptions, Tags};
 use host::{BlockDevice, Kind};
@@ -10,7 +10,7 @@ use super::fake::{Answer, Traits};
 use super::world::{BOUND, COMPLETIONS, World, options};
 
 #[test]
-fn what_is_reported_of_a_read_is_its_error() {
+fn report_code_maps_to_read_error() {
     let cases = [
         (Code::OUT_OF_RANGE, Kind::OutOfRange),
         (Code::UNREADABLE, Kind::MediaFailed),
@@ -41,9 +41,9 @@ fn what_is_reported_of_a_read_is_its_error() {
     }
 }
 
-/// The device replaces its tag under every try: the read takes the ordinary path, soon.
+/// The device replaces its tag at every try: the read soon uses the other driver.
 #[test]
-fn stale_tags_over_and_over_end_on_the_ordinary_path() {
+fn repeated_stale_tags_fall_back_to_other_driver() {
     let io = |_, _: &_| Answer::Reports(Span::us(1), Code::STALE_TAG);
     let traits = Traits { grain: 128, tag: Some((0x10, 7)), io: Box::new(io), ..Traits::default() };
     let world = World::new(Some(128), traits);
@@ -60,9 +60,9 @@ fn stale_tags_over_and_over_end_on_the_ordinary_path() {
     });
 }
 
-/// The tag in force is used where it speaks for every packet, and a random one where it does not.
+/// The device's tag is used where its guarantee covers every packet, otherwise a random one.
 #[test]
-fn the_devices_tag_is_used_where_it_speaks_for_every_packet() {
+fn device_tag_used_only_for_aligned_buffers() {
     for packet_bytes in [None, Some(128), Some(256)] {
         let traits = Traits { grain: 128, tag: Some((0x10, 7)), ..Traits::default() };
         let world = World::new(packet_bytes, traits);
@@ -78,7 +78,7 @@ fn the_devices_tag_is_used_where_it_speaks_for_every_packet() {
                 let (_, version) = *world.fake.reads.borrow().last().unwrap();
                 assert_eq!(version, if versioned { 7 } else { 0 }, "{packet_bytes:?}, {off}");
             }
-            // The next one is used as soon as it is told.
+            // A new tag is used as soon as it is published.
             world.fake.tell_tag(0x20, 8);
             world.rt.sleep(Span::us(10)).await;
             drop(world.read_into(&queue, 1, whole.part(0, 512)).await);
@@ -87,10 +87,10 @@ fn the_devices_tag_is_used_where_it_speaks_for_every_packet() {
     }
 }
 
-/// Reports of other slots, other commands, no slot at all, of reads that would be done: counted, not
-/// believed.
+/// Reports with another slot, another command or no slot, and reports of completed reads are counted and
+/// ignored.
 #[test]
-fn reports_of_no_sense_are_counted_and_change_nothing() {
+fn invalid_reports_counted_and_ignored() {
     let forged = vec![
         Report::new(0, 1, 77, Code::DONE),
         Report::new(0, 9999, 0, Code::UNREADABLE),
@@ -101,13 +101,13 @@ fn reports_of_no_sense_are_counted_and_change_nothing() {
         let forged = forged.clone();
         let io = move |_, request: &wire::dcx::command::Request| {
             let mut reports = forged.clone();
-            // Its own slot and number, but only tags can say that a read is done.
+            // Right slot and number, but only tags can signal the end of a read.
             reports.push(Report::new(0, request.number, request.slot, Code::DONE));
             Answer::Among(reports)
         };
         let world = World::new(Some(128), Traits { io: Box::new(io), ..Traits::default() });
         world.rt.block_on(async {
-            // The ring has room for what is forged.
+            // The ring has space for the forged reports.
             let (_driver, queue) = world.queue(QueueOptions { completion, ..options(8) }).await;
             for lba in 0..10 {
                 drop(world.read(&queue, lba, 4096).await);
@@ -115,7 +115,7 @@ fn reports_of_no_sense_are_counted_and_change_nothing() {
             let counters = queue.counters();
             assert_eq!((counters.protocol_errors, counters.timeouts), (50, 0), "{counters:?}");
             assert_eq!(counters.resets, 0);
-            // Sixty-four in all, and the queue is reset; the reads are right all the same.
+            // After 64 of them the queue is reset; the reads still return correct data.
             for lba in 0..20 {
                 drop(world.read(&queue, lba, 4096).await);
             }
@@ -125,9 +125,8 @@ fn reports_of_no_sense_are_counted_and_change_nothing() {
     }
 }
 
-/// Reports and notices that come although nobody asked for anything.
 #[test]
-fn unasked_reports_do_not_wake_a_reset_loop() {
+fn unsolicited_reports_cause_no_reset_loop() {
     let world = World::new(None, Traits::default());
     world.rt.block_on(async {
         let (_driver, queue) = world.queue(options(2)).await;

@@ -13,7 +13,7 @@ use super::fake::{Answer, Traits, Turns};
 use super::world::{BOUND, COMPLETIONS, World, options};
 
 #[test]
-fn a_device_that_does_not_enable_is_given_up_in_time() {
+fn queue_enable_timeout_reports_not_ready() {
     for on in [Turns::Never, Turns::Faults] {
         let world = World::new(None, Traits { on, ..Traits::default() });
         world.rt.block_on(async {
@@ -28,7 +28,7 @@ fn a_device_that_does_not_enable_is_given_up_in_time() {
 }
 
 #[test]
-fn what_is_no_device_is_refused() {
+fn unsupported_dcx_limits_rejected() {
     let limits = Traits::default().limits;
     let cases: [(Limits, u16, &str); 3] = [
         (limits.with_block_log2(12), 2, "LIMITS.block_log2"),
@@ -61,9 +61,9 @@ fn what_is_no_device_is_refused() {
     });
 }
 
-/// Under a reset everything is tried again, and is right; nothing is left behind.
+/// Resets under load: everything is retried with correct data, and nothing leaks.
 #[test]
-fn resets_under_work() {
+fn resets_under_load_keep_data() {
     for completion in COMPLETIONS {
         let world = Rc::new(World::new(Some(128), Traits::default()));
         let rt = world.rt.clone();
@@ -102,9 +102,9 @@ fn resets_under_work() {
     }
 }
 
-/// The link goes down, with reads and writes in flight: all of them end, with an error that says so.
+/// The link goes down with reads and writes in flight: all of them end with the error `Gone`.
 #[test]
-fn when_the_link_is_down_everybody_is_told() {
+fn link_down_fails_reads_and_writes_with_gone() {
     for completion in COMPLETIONS {
         for after in [0, 1, 5, 20] {
             let io = |_, _: &_| Answer::After(Span::us(10));
@@ -145,7 +145,7 @@ fn when_the_link_is_down_everybody_is_told() {
 }
 
 #[test]
-fn a_closed_queue_says_so() {
+fn stopped_queue_rejects_reads_and_frees_memory() {
     let world = World::new(None, Traits::default());
     world.rt.block_on(async {
         let (driver, queue) = world.queue(options(2)).await;
@@ -161,9 +161,9 @@ fn a_closed_queue_says_so() {
     });
 }
 
-/// What a driver does not send.
+/// Requests that the driver rejects.
 #[test]
-fn requests_of_no_sense_are_refused_and_their_buffers_come_back() {
+fn invalid_requests_rejected_with_buffer_returned() {
     let world = World::new(None, Traits::default());
     world.rt.block_on(async {
         let (_driver, queue) = world.queue(options(2)).await;

@@ -1,4 +1,4 @@
-//! A host, a bus, a scripted device, and an ordinary path that is always right.
+//! Test world: host, bus, scripted device, and a correct other driver.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,15 +15,15 @@ use wire::{BusAddr, Lba};
 
 use super::fake::{BLOCK, BLOCKS, Fake, Traits};
 
-/// No read may take longer, whatever the device does.
+/// Upper bound of a read, whatever the device does.
 pub const BOUND: Span = Span::ms(500);
 
-/// What block `lba` holds unless somebody wrote it. No granule ends with zero.
+/// Initial contents of block `lba`. No granule ends with zero.
 pub fn pattern(lba: u64) -> Vec<u8> {
     (0..BLOCK).map(|i| (lba.wrapping_mul(37) as u8).wrapping_add(i as u8) | 1).collect()
 }
 
-/// The ordinary path: the same blocks, a microsecond away.
+/// The other driver: the same blocks, with a latency of 1 us.
 #[derive(Clone)]
 pub struct Beneath {
     rt: Rt,
@@ -82,7 +82,7 @@ pub struct World {
     pub beneath: Beneath,
 }
 
-/// A queue of this depth; the rest is as in most tests.
+/// Options with this depth, otherwise as in most tests.
 pub fn options(depth: u16) -> QueueOptions {
     QueueOptions {
         depth,
@@ -100,7 +100,7 @@ pub fn options(depth: u16) -> QueueOptions {
 pub const COMPLETIONS: [Completion; 2] = [Completion::Polled, Completion::Interrupt { vector: 1 }];
 
 impl World {
-    /// A world in which packets arrive in order, or, by a payload's size, as they like.
+    /// Packets arrive in order if `packet_bytes` is `None`, otherwise in any order.
     pub fn new(packet_bytes: Option<u32>, traits: Traits) -> World {
         let rt = Rt::simulated(None, Log::Off);
         let cost = |name, ns| NamedCost { name, span: Span::ns(ns) };
@@ -166,13 +166,13 @@ impl World {
         (driver, queue)
     }
 
-    /// A started driver with one queue.
+    /// Starts a driver with one queue.
     pub async fn queue(&self, options: QueueOptions) -> (Driver<SimHost>, Q) {
         let (driver, queue) = self.try_queue(options).await;
         (driver, queue.expect("a queue"))
     }
 
-    /// Waits for something, but no longer than this.
+    /// Waits for a future, for at most `bound`.
     pub async fn within<T>(&self, bound: Span, what: impl Future<Output = T>) -> T {
         match race(what, self.rt.sleep(bound)).await {
             Either::First(done) => done,
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Reads into this buffer and compares.
+    /// Reads into this buffer and verifies the data.
     pub async fn read_into(&self, queue: &Q, lba: u64, into: Buffer) -> Buffer {
         let bytes = into.bytes();
         let (buffer, result) = self.within(BOUND, queue.read(Lba(lba), into)).await;
@@ -199,7 +199,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// The tasks hold the executor that holds them.
+    /// Breaks the cycle between tasks and executor.
     fn drop(&mut self) {
         self.rt.drop_tasks();
     }

@@ -1,4 +1,4 @@
-//! Whatever the hierarchy: every function is found, every window is reached and is nobody else's.
+//! Random hierarchies: every function is found, every window is reachable and disjoint from the others.
 
 use bus::pci::{ConfigAccess, Fabric, MemoryAccess, NodeId, Topology};
 use host::pci::{Class, Devices, Message, Root, Vectors, What, discover, enumerate, find_roots};
@@ -9,7 +9,7 @@ use super::{NVME, PCI_BRIDGE, ROOMS, identity, on, row, run};
 
 const ROOT: [Root; 1] = [Root { bus: 0, last: 255 }];
 
-/// What is drawn of one node.
+/// Random parameters of one node.
 #[derive(Clone, Debug)]
 struct Drawn {
     bridge: bool,
@@ -30,7 +30,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     })
 }
 
-/// Builds it: root buses 0 and 128, nodes on any bus that there is by then. Gives the functions.
+/// Builds the topology: root buses 0 and 128, nodes on any existing bus. Returns the functions.
 fn build(drawn: &[Drawn]) -> (Topology, Vec<NodeId>) {
     let topology = Topology::new();
     let mut buses = vec![Fabric::Root(0), Fabric::Root(128)];
@@ -38,7 +38,7 @@ fn build(drawn: &[Drawn]) -> (Topology, Vec<NodeId>) {
     for node in drawn {
         let fabric = *node.behind.get(&buses);
         let place = bus::pci::Place {
-            // A device is found by its first function.
+            // A device is detected by its first function.
             function: if taken.contains(&(fabric, node.device, 0)) { node.function } else { 0 },
             ..on(fabric, node.device)
         };
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(super::cases(64))]
 
     #[test]
-    fn every_window_is_reached_and_is_nobody_elses(drawn in prop::collection::vec(drawn(), 1..60)) {
+    fn windows_reachable_and_disjoint_in_random_hierarchies(drawn in prop::collection::vec(drawn(), 1..60)) {
         run(async {
             let (topology, functions) = build(&drawn);
             let roots = find_roots(&topology).await;
@@ -95,12 +95,12 @@ proptest! {
             }
             windows.sort_unstable();
             prop_assert!(windows.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0));
-            // What has no place has a trouble that says so.
+            // Every window without an address is reported as a trouble.
             let without: usize =
                 tree.functions.iter().flat_map(|f| &f.bars).filter(|b| b.at.is_none()).count();
             let said = tree.troubles.iter().filter(|t| matches!(t.what, What::NoRoom { .. })).count();
             prop_assert_eq!(without, said);
-            // Who comes after us finds the same functions behind the same bridges.
+            // A later discovery finds the same functions behind the same bridges.
             let again = discover(&topology, &roots).await;
             let seen = |tree: &host::pci::Tree| {
                 let parent = |f| tree.parent(f).map(|bridge| bridge.at);
@@ -115,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn the_buses_of_the_root_complex_are_found_by_asking() {
+fn find_roots_detects_all_root_buses() {
     let topology = Topology::new();
     for bus in [0, 3, 128] {
         topology.function(on(Fabric::Root(bus), 5), &identity(NVME, Pin::A), None);
@@ -128,7 +128,7 @@ fn the_buses_of_the_root_complex_are_found_by_asking() {
 }
 
 #[test]
-fn nothing_is_reached_that_no_register_routes() {
+fn accesses_outside_enabled_windows_read_all_ones() {
     let topology = Topology::new();
     let bridges = row(&topology, &[3, 9]);
     topology.function(on(Fabric::Behind(bridges[1]), 4), &identity(NVME, Pin::A), None);
@@ -148,14 +148,14 @@ fn nothing_is_reached_that_no_register_routes() {
         assert_eq!(topology.memory_read(at + 4096).await, u32::MAX);
         assert_eq!(topology.config_read(Bdf::new(3, 4, 0), 0).await, u32::MAX);
         assert_eq!(topology.config_read(Bdf::new(2, 5, 0), 0).await, u32::MAX);
-        // A bridge that is told to pass on less does.
+        // A bridge forwards less when its windows are reduced.
         topology.config_write(Bdf::new(1, 9, 0), 4, 0).await;
         assert_eq!(topology.memory_read(at + 12).await, u32::MAX);
     });
 }
 
 #[test]
-fn what_is_pulled_out_reads_all_ones() {
+fn removed_function_reads_all_ones() {
     let topology = Topology::new();
     let bridges = row(&topology, &[1, 2]);
     let node = topology.function(on(Fabric::Behind(bridges[1]), 0), &identity(NVME, Pin::A), None);
@@ -174,7 +174,7 @@ fn what_is_pulled_out_reads_all_ones() {
 }
 
 #[test]
-fn the_longest_is_left_out_where_there_is_no_room() {
+fn longest_windows_skipped_if_space_too_small() {
     let topology = Topology::new();
     let bar = |bytes| [Some(Bar { number: 0, bytes, wide: false, prefetchable: false }), None];
     for (device, bytes) in [(1, 1 << 31), (2, 1 << 29), (3, 1 << 29), (4, 1 << 12), (5, 1 << 20)] {
@@ -196,7 +196,7 @@ fn the_longest_is_left_out_where_there_is_no_room() {
 }
 
 #[test]
-fn high_windows_are_for_what_every_bridge_before_it_can_pass() {
+fn window_above_4g_needs_64bit_bridges() {
     let topology = Topology::new();
     let bars = [Some(Bar { number: 0, bytes: 1 << 24, wide: true, prefetchable: true }), None];
     for (device, wide) in [(1, true), (2, false)] {
@@ -214,7 +214,7 @@ fn high_windows_are_for_what_every_bridge_before_it_can_pass() {
 }
 
 #[test]
-fn classes_are_driven_as_classes() {
+fn class_devices_start_and_stop() {
     let topology = Topology::new();
     let bridges = row(&topology, &[1]);
     topology.function(on(Fabric::Behind(bridges[0]), 0), &identity(NVME, Pin::A), None);
@@ -224,7 +224,7 @@ fn classes_are_driven_as_classes() {
         let tree = enumerate(&topology, &ROOT, &ROOMS).await;
         let mut devices = Devices::of(&tree);
         let classes: Vec<_> = devices.iter().map(|d| (d.class, d.unit, d.operational)).collect();
-        // In the order of the tree: a bus is looked at as a whole before what is behind its bridges.
+        // In tree order: a whole bus before the buses behind its bridges.
         let expected =
             [(Class::Bridge, 0, true), (Class::Network, 0, false), (Class::Storage, 0, false)];
         assert_eq!(classes, expected);
@@ -244,7 +244,7 @@ fn host_network() -> wire::pci::Identity {
 }
 
 #[test]
-fn vectors_are_set_in_any_order() {
+fn msix_vectors_set_in_any_order() {
     let topology = Topology::new();
     let node = topology.function(on(Fabric::Root(0), 3), &identity(NVME, Pin::A), None);
     run(async {

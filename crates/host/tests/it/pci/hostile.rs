@@ -1,5 +1,4 @@
-//! Configuration spaces that hold anything: whatever is read, enumeration ends, and keeps its word about
-//! what it hands out.
+//! Random configuration spaces: enumeration ends whatever is read, and its results are consistent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,15 +13,15 @@ use wire::pci::{Bdf, Space};
 
 use super::{ROOMS, run};
 
-/// Hardware whose every word is drawn, and which may keep what is written to it, or not.
+/// Random configuration words; writes are kept or dropped by mask.
 struct Hostile {
     words: Vec<u32>,
     keeps: u32,
-    /// Every bus shows the same.
+    /// If set, every bus has the same contents.
     same: bool,
-    /// So many devices of a bus answer.
+    /// Number of devices per bus that respond.
     devices: u8,
-    /// It answers so many times, and then no more.
+    /// Number of reads answered before the device falls silent.
     patience: u64,
     written: RefCell<BTreeMap<(u16, u16), u32>>,
     asked: Cell<u64>,
@@ -60,8 +59,8 @@ impl ConfigAccess for Hostile {
     }
 }
 
-/// More accesses than that nothing causes: each function is read as a whole and has a few registers that
-/// are tried, and 65,536 places are asked who is there.
+/// Upper bound of accesses: each function is read as a whole and has a few registers that are probed, and
+/// 65,536 addresses are checked for a function.
 const ACCESSES_MAX: u64 = FUNCTIONS_MAX as u64 * 160 + 6 * 65_536;
 
 fn validate(tree: &Tree) -> Result<(), TestCaseError> {
@@ -108,13 +107,13 @@ proptest! {
     #![proptest_config(super::cases(24))]
 
     #[test]
-    fn anything_may_be_read(
+    fn enumeration_of_random_config_space_is_bounded(
         mut words in prop::collection::vec(any::<u32>(), 16..80),
         header in prop::sample::select(vec![0_u32, 0, 0x80, 1, 1, 0x81, 0x7f]),
         keeps in prop::sample::select(vec![0, u32::MAX, 0x00ff_ff00, 0xfff0_fff0, 0x5555_5555]),
         same: bool,
         devices in prop::sample::select(vec![1_u8, 2, 32]),
-        // Debug builds are slow: most cases end where it falls silent.
+        // Debug builds are slow: most cases end when the device falls silent.
         patience in prop::sample::select(vec![50_u64, 500, 3000, 10_000, 40_000]),
     ) {
         words[3] = header << 16;
@@ -123,9 +122,9 @@ proptest! {
     }
 }
 
-/// Every place of every bus answers, and says something else each time.
+/// Every function of every bus responds, with a different value at each read.
 #[test]
-fn a_bus_full_of_noise_is_left_in_bounded_time() {
+fn enumeration_of_noise_is_bounded() {
     let words = (0..61_u32).map(|n| n.wrapping_mul(0x9e37_79b9) >> 3).collect();
     let hostile = Hostile { same: false, keeps: 0x5555_5555, ..Hostile::of(words) };
     all_of_it(&hostile).unwrap();
@@ -134,16 +133,16 @@ fn a_bus_full_of_noise_is_left_in_bounded_time() {
     assert!(hostile.asked.get() <= ACCESSES_MAX && roots.len() <= 256);
 }
 
-/// The words of a bridge that keeps all that it is told.
+/// Configuration words of a bridge that keeps everything written to it.
 fn bridge() -> Vec<u32> {
     let mut words = vec![0; 64];
     (words[0], words[2], words[3]) = (0x0010_1b36, 0x0604_0000, 0x0001_0000);
     words
 }
 
-/// Behind the bridge is a bridge, and so on without end.
+/// An endless chain of bridges.
 #[test]
-fn endless_buses_end_with_their_numbers() {
+fn endless_bridge_chain_stops_at_256_buses() {
     let hostile = Hostile { devices: 1, ..Hostile::of(bridge()) };
     let tree = run(enumerate(&hostile, &ROOT, &ROOMS));
     validate(&tree).unwrap();
@@ -153,9 +152,9 @@ fn endless_buses_end_with_their_numbers() {
     assert_eq!(said, 1, "{:?}", tree.troubles);
 }
 
-/// Thirty-two bridges on every bus.
+/// 32 bridges on every bus.
 #[test]
-fn a_forest_of_bridges_ends_with_the_functions_that_are_looked_at() {
+fn bridge_forest_stops_at_functions_max() {
     let hostile = Hostile::of(bridge());
     let tree = run(enumerate(&hostile, &ROOT, &ROOMS));
     validate(&tree).unwrap();
@@ -163,9 +162,9 @@ fn a_forest_of_bridges_ends_with_the_functions_that_are_looked_at() {
     assert!(tree.troubles.iter().any(|trouble| trouble.what == What::TooMany));
 }
 
-/// It says it is a bridge, and forgets what it is told.
+/// A bridge that does not keep what is written to it.
 #[test]
-fn a_bridge_that_keeps_no_numbers_is_left_out() {
+fn bridge_with_stuck_bus_numbers_is_skipped() {
     let hostile = Hostile { keeps: 0, devices: 2, ..Hostile::of(bridge()) };
     let tree = run(enumerate(&hostile, &ROOT, &ROOMS));
     assert_eq!(tree.functions.len(), 2);
@@ -173,9 +172,9 @@ fn a_bridge_that_keeps_no_numbers_is_left_out() {
     assert!(tree.troubles.iter().any(|trouble| trouble.to_string() == text), "{:?}", tree.troubles);
 }
 
-/// Two bridges claim one bus, and one its own.
+/// Two bridges with the same secondary bus, and one with its own bus.
 #[test]
-fn bridges_that_claim_the_same_bus_are_believed_once() {
+fn duplicate_secondary_bus_used_once() {
     for secondary in [1_u32, 0] {
         let mut words = bridge();
         words[6] = 0xff_0000 | secondary << 8;
@@ -191,7 +190,7 @@ fn bridges_that_claim_the_same_bus_are_believed_once() {
 
 /// Windows longer than any address space.
 #[test]
-fn absurd_windows_have_no_place() {
+fn oversized_window_gets_no_address() {
     let mut words = vec![0; 64];
     (words[0], words[2]) = (0x0010_1b36, 0x0108_0200);
     (words[4], words[5]) = (0x0000_000c, 0x8000_0000);

@@ -1,4 +1,4 @@
-//! The line that is predicted is the one at which the hardware's wire ends, through any depth of bridges.
+//! Interrupt routing matches the hardware's wiring, through any depth of bridges.
 
 use bus::pci::{Fabric, Topology};
 use host::pci::{Board, Root, RouteError, Wires, enumerate, find_roots, route};
@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(super::cases(48))]
 
     #[test]
-    fn the_predicted_line_is_where_the_wire_ends(
+    fn route_matches_hardware_wiring(
         devices in prop::collection::vec(0_u8..32, 0..5),
         device in 0_u8..32,
         pin in 0_u8..4,
@@ -55,9 +55,9 @@ proptest! {
     }
 }
 
-/// What a table says of a bus counts before what the bridge before that bus would give.
+/// The entry of a function's own bus takes precedence over that of a bridge in front of it.
 #[test]
-fn the_nearest_entry_counts() {
+fn route_prefers_nearest_mp_table_entry() {
     let topology = Topology::new();
     let bridges = row(&topology, &[3, 9]);
     topology.function(on(Fabric::Behind(bridges[1]), 4), &identity(NVME, Pin::B), None);

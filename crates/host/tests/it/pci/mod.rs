@@ -1,5 +1,5 @@
-//! Enumeration from scratch, on modelled hierarchies that are drawn at random, and on hardware that lies.
-//! `PROPTEST_CASES=N` draws more.
+//! PCI enumeration on random modelled hierarchies and on malformed hardware. `PROPTEST_CASES=N` sets the
+//! number of cases.
 
 mod hierarchies;
 mod hostile;
@@ -12,18 +12,18 @@ use wire::pci::{Bar, BridgeIdentity, Identity, MsixTable, Pin, Window};
 
 use host::pci::Rooms;
 
-/// Runs what never waits.
+/// Runs a future that never waits.
 pub fn run<T>(what: impl Future<Output = T>) -> T {
     Rt::simulated(None, Log::Off).block_on(what)
 }
 
-/// How often a property is drawn here, in debug, where nobody says otherwise.
+/// Number of cases in debug builds, unless PROPTEST_CASES is set.
 pub fn cases(here: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(here), ..ProptestConfig::default() }
 }
 
-/// As a board with memory below 2 GiB has them.
+/// Ranges of a board with memory below 2 GiB.
 pub const ROOMS: Rooms = Rooms {
     io: Window { base: 0x1000, limit: 0xffff },
     memory: Window { base: 0xc000_0000, limit: 0xfebf_ffff },
@@ -47,7 +47,7 @@ pub fn identity(bars: [Option<Bar>; 2], pin: Pin) -> Identity {
     }
 }
 
-/// As an NVMe controller has them.
+/// Windows of an NVMe controller.
 pub const NVME: [Option<Bar>; 2] = [
     Some(Bar { number: 0, bytes: 0x4000, wide: true, prefetchable: false }),
     Some(Bar { number: 4, bytes: 0x1000, wide: false, prefetchable: false }),
@@ -57,12 +57,12 @@ pub const NVME: [Option<Bar>; 2] = [
 pub const PCI_BRIDGE: BridgeIdentity =
     BridgeIdentity { vendor: 0x0db1, device: 2, port: None, wide: true };
 
-/// The first function of a device of this bus.
+/// First function of a device on this bus.
 pub fn on(on: Fabric, device: u8) -> Place {
     Place { on, device, function: 0 }
 }
 
-/// A row of bridges, one behind the other, each the device of this number. Gives them.
+/// Creates a chain of bridges with these device numbers; returns them.
 pub fn row(topology: &Topology, devices: &[u8]) -> Vec<NodeId> {
     let mut at = Fabric::Root(0);
     let mut bridges = Vec::new();
