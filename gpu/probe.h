@@ -54,7 +54,7 @@ ON_DEVICE void chase(const Probe &probe) {
     }
 }
 
-// A line is stored, and its arrival waited for.
+// A line is stored, and its queueing delayed for.
 ON_DEVICE void fences(const Probe &probe) {
     for (uint32_t round = 0; round < probe.rounds; round++) {
         uint32_t begun = ticks();

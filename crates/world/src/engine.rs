@@ -148,7 +148,7 @@ pub struct Setup<P> {
     pub layers: Vec<Layer>,
     /// The stages of this world.
     pub stages: &'static [&'static str],
-    /// The place of "arrival wait" among them.
+    /// The place of "queueing delay" among them.
     pub arrival_stage: Option<usize>,
     /// Counts operations, for whoever watches.
     pub progress: Arc<Progress>,

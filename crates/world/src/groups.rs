@@ -106,7 +106,7 @@ pub(super) async fn run_group<P: HostPort>(
             start_delay,
             checks: context.checks.clone().filter(|_| job.verify.on),
             stages: row.stages,
-            arrival_stage: row.stage("arrival wait"),
+            arrival_stage: row.stage("queueing delay"),
             progress: context.progress.clone(),
             hold: context.watched.hold.clone(),
             series: context.watched.series.clone(),

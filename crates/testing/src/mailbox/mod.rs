@@ -47,7 +47,7 @@ impl Interface for Mailbox {
     const NAME: &'static str = "mailbox";
     const SUMMARY: &'static str = "A mailbox: one request at a time";
     const STAGES: &'static [&'static str] = &[
-        "arrival wait",
+        "queueing delay",
         "benchmark",
         "system call",
         "block driver",

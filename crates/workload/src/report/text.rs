@@ -112,19 +112,21 @@ fn collector(
     if share(mean) == 0.0 {
         return Ok(());
     }
-    write!(page, "      the collector's share: {:.1} %", share(mean))?;
+    write!(page, "      GC share: {:.1} %", share(mean))?;
     for (name, around) in around {
-        write!(page, ", near {name} {:.1} %", share(&around.shares))?;
+        write!(page, ", at {name} {:.1} %", share(&around.shares))?;
     }
     writeln!(page)
 }
+
+const HEADING: &str = "latency breakdown, us";
 
 fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
     let mean = breakdown.mean();
     let around: Vec<(&str, Around)> =
         AROUND.into_iter().filter_map(|(name, at)| Some((name, breakdown.around(at)?))).collect();
     let widest = breakdown.names().iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let width = widest.max("unexplained".len());
+    let width = widest.max(HEADING.len() - 2);
     let row = |page: &mut dyn Write, name: &str, of: &dyn Fn(&Shares) -> f64| {
         let share = if mean.total_ps > 0.0 { of(&mean) * 100.0 / mean.total_ps } else { 0.0 };
         write!(page, "      {name:<width$} {:>11} {share:>6.1}%", us(of(&mean) / 1e3))?;
@@ -133,9 +135,9 @@ fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
         }
         writeln!(page)
     };
-    write!(page, "    {:<1$} {2:>11} {3:>7}", "where it went, us", width + 2, "mean", "share")?;
+    write!(page, "    {:<1$} {2:>11} {3:>7}", HEADING, width + 2, "mean", "share")?;
     for (name, _) in &around {
-        write!(page, " {:>11}", format!("near {name}"))?;
+        write!(page, " {:>11}", format!("at {name}"))?;
     }
     writeln!(page)?;
     for (at, name) in breakdown.names().iter().enumerate() {
@@ -150,7 +152,7 @@ fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
     collector(page, breakdown, &mean, &around)?;
     for (name, around) in &around {
         let Around { from, to, shares } = around;
-        writeln!(page, "      near {name}: the mean of {} ops from {from} to {to}", shares.count)?;
+        writeln!(page, "      at {name}: mean of {} ops from {from} to {to}", shares.count)?;
     }
     Ok(())
 }

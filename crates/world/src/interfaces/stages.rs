@@ -14,7 +14,7 @@ macro_rules! joined {
 pub(super) use joined;
 
 /// Before a driver has the request.
-pub(super) const ASKED: &[&str] = &["arrival wait", "benchmark", "system call", "block driver"];
+pub(super) const ASKED: &[&str] = &["queueing delay", "benchmark", "system call", "block driver"];
 
 /// From the doorbell until a controller knows what is asked, and has what it needs of the host's memory.
 pub(super) const TAKEN: &[&str] = &[

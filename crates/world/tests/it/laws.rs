@@ -245,7 +245,7 @@ fn time_in_device(entries: &[Entry], count: usize) -> u64 {
 
 /// The stages before a command has been fetched, and after its completion has landed.
 const OUTSIDE: [&str; 7] =
-    ["arrival wait", "slot wait", "core wait", "submit", "doorbell", "fetch", "complete"];
+    ["queueing delay", "slot wait", "core wait", "submit", "doorbell", "fetch", "complete"];
 
 /// Little's law: the mean number inside is the rate times the mean time inside. The number is counted
 /// from the event log, the times are the journeys'.
@@ -363,7 +363,7 @@ fn waiting_for_one_bank_is_what_queueing_theory_says() {
         let shares = shares(only(&run_result), OpKind::Read);
         let stage = |name| Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
         let waited =
-            shares.stages_ps[stage("media wait")] + shares.stages_ps[stage("arrival wait")];
+            shares.stages_ps[stage("media wait")] + shares.stages_ps[stage("queueing delay")];
         println!(
             "{percent} %: {waited:.0} ps simulated, {expected:.0} its arrivals, {law:.0} the law"
         );
