@@ -250,7 +250,10 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
 
     /// Takes a member out, as if it had failed.
     pub fn take_out(&self, member: u32) {
-        assert!(self.shared.layout.parity_of(0).is_some(), "without a parity nobody can be spared");
+        assert!(
+            self.shared.layout.parity_of(0).is_some(),
+            "without parity no member can be spared"
+        );
         self.shared.out.set(Some(Out { member, rebuilt: 0 }));
     }
 

@@ -106,7 +106,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let most = of_version().max_by_key(|one| votes(one.out)).expect("one has that version");
         let is_rival = |one: &&Superblock| one.out != most.out && votes(one.out) == votes(most.out);
         match of_version().find(is_rival) {
-            Some(_) => unfit("members that agree on who is out", votes(most.out) as u64, "most"),
+            Some(_) => {
+                unfit("members that agree on the missing member", votes(most.out) as u64, "most")
+            }
             None => Ok(Some(*most)),
         }
     }

@@ -122,7 +122,7 @@ impl Bench {
         };
         let cap = bench.reg64(CAP).await;
         if cap == u64::MAX {
-            return Stop::failed("CAP reads all ones: nobody answers");
+            return Stop::failed("CAP reads all ones: no device responds");
         }
         bench.cap = Cap::from_bits(cap);
         Ok(bench)

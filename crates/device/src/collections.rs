@@ -21,7 +21,7 @@ pub trait Collections {
     /// GC candidate data of this superblock now. `None` if it cannot be collected.
     fn candidate(&self, superblock: u32) -> Option<Candidate>;
 
-    /// Sets who directs GC.
+    /// Sets whether host or device directs GC.
     fn lead(&self, lead: GcControl);
 
     /// Returns when free space falls below the threshold of [`GcControl::Named`].

@@ -165,7 +165,7 @@ impl Store {
                 return at;
             }
         }
-        unreachable!("there is one that nobody uses");
+        unreachable!("one is unused");
     }
 
     /// Frees a place without useful content.

@@ -104,8 +104,8 @@ fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
     let grid = Grid::measure(&without_software(machine))?;
     let [fixed, paper, ours] = &grid.rows;
     let below = format!(
-        "the least below {} threads: {:.1}, {}; there a block takes whoever is pending, and who comes back \
-         while it is worked on",
+        "the least below {} threads: {:.1}, {}; there a block takes all pending callers, and those that return \
+         while it is in progress",
         2 * LARGEST,
         grid.below.0,
         grid.below.1
@@ -151,7 +151,7 @@ fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         ),
         claim(
             "Gathering at depth 1",
-            "a lone thread waits for nobody: no latency is added",
+            "a lone thread waits for no other: no latency is added",
             grid.added <= 0.0,
             "us added",
             grid.added,

@@ -26,7 +26,7 @@ const PARITY: &str = "{ parity = { value = \"80 ns\", source = \"assumed: 512 by
     once at 19.2 GB/s, DDR3-1333 in two channels\" } }";
 
 /// Reason for which coordinated garbage collection does not shorten reads here.
-const WAITED: &str = "whoever has to wait for its turn has less room then, of few superblocks: of \
+const WAITED: &str = "a member that waits for its turn has less space left, of few superblocks: of \
     writes 99 % take longer. By plan small-flash with 64 blocks of each chip reads gain \
     (docs/flash-closer.md)";
 
@@ -206,7 +206,7 @@ fn stragglers() -> Result<Vec<Exhibit>, RunError> {
         &[
             "free: each collects when it has to; in turn: one at a time begins early, the others when their \
              writes would wait",
-            "both map by 4 KiB; nobody outside a bridge-based SSD knows when it collects: those are free",
+            "both map by 4 KiB; a bridge-based SSD does not report when it collects: those are free",
         ],
     )];
     let of = |all: &[(u32, Kind, Tail)], devices: u32, kind: Kind| {

@@ -13,7 +13,7 @@ pub struct Entry {
     /// Time of the event.
     pub at: Time,
     /// Component that logged it.
-    pub who: &'static str,
+    pub component: &'static str,
     /// Name of the event.
     pub what: &'static str,
     /// First argument; its meaning depends on `what`.
@@ -25,7 +25,7 @@ pub struct Entry {
 /// `123456 device fetch 1 4`: picoseconds, component, event, and the two arguments in hexadecimal.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {:x} {:x}", self.at.0, self.who, self.what, self.a, self.b)
+        write!(f, "{} {} {} {:x} {:x}", self.at.0, self.component, self.what, self.a, self.b)
     }
 }
 

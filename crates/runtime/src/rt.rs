@@ -542,9 +542,9 @@ impl Rt {
 
     /// Writes an entry to the event log, if it is on.
     #[inline]
-    pub fn log(&self, who: &'static str, what: &'static str, a: u64, b: u64) {
+    pub fn log(&self, component: &'static str, what: &'static str, a: u64, b: u64) {
         if self.0.log.is_on() {
-            self.0.log.put(&Entry { at: self.now(), who, what, a, b });
+            self.0.log.put(&Entry { at: self.now(), component, what, a, b });
         }
     }
 

@@ -13,14 +13,14 @@ use crate::time::Time;
 pub(crate) fn straight() -> &'static Waker {
     // Not zero-sized: the waker points to it, and a leak checker takes a pointer to the end of an
     // allocation for no pointer to it.
-    struct Nobody {
+    struct NoWake {
         _place: u8,
     }
-    impl alloc::task::Wake for Nobody {
-        fn wake(self: alloc::sync::Arc<Nobody>) {}
+    impl alloc::task::Wake for NoWake {
+        fn wake(self: alloc::sync::Arc<NoWake>) {}
     }
     static WAKER: std::sync::LazyLock<Waker> =
-        std::sync::LazyLock::new(|| Waker::from(alloc::sync::Arc::new(Nobody { _place: 0 })));
+        std::sync::LazyLock::new(|| Waker::from(alloc::sync::Arc::new(NoWake { _place: 0 })));
     &WAKER
 }
 

@@ -22,7 +22,7 @@ const STRETCH_LOG2: u32 = 16;
 const STRETCHES: usize = 1024;
 
 /// Index that ends a list of nodes.
-const NOBODY: u32 = u32::MAX;
+const NO_NODE: u32 = u32::MAX;
 
 /// A timer. It is cancelled by its time and its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,11 +55,11 @@ struct Near {
 impl Near {
     fn new() -> Near {
         Near {
-            first: [NOBODY; STRETCHES],
+            first: [NO_NODE; STRETCHES],
             used: [0; STRETCHES / 64],
             from: 0,
             nodes: Vec::with_capacity(64),
-            free: NOBODY,
+            free: NO_NODE,
         }
     }
 
@@ -94,11 +94,11 @@ impl Near {
 
     #[inline(always)]
     fn insert(&mut self, place: usize, timer: Timer) {
-        if self.free == NOBODY {
+        if self.free == NO_NODE {
             self.grow();
         }
         let (here, mut next) = (self.free, self.first[place]);
-        if next == NOBODY {
+        if next == NO_NODE {
             self.first[place] = here;
             self.used[place / 64] |= 1 << (place % 64);
         } else if self.nodes[next as usize].timer.at > timer.at {
@@ -108,7 +108,7 @@ impl Near {
             let mut before = next;
             loop {
                 next = self.nodes[before as usize].next;
-                if next == NOBODY || self.nodes[next as usize].timer.at > timer.at {
+                if next == NO_NODE || self.nodes[next as usize].timer.at > timer.at {
                     break;
                 }
                 before = next;
@@ -127,19 +127,19 @@ impl Near {
         self.free = self.nodes.len() as u32;
         self.nodes.push(Node {
             timer: Timer { at: Time::ZERO, sequence: 0, task: OUTSIDE },
-            next: NOBODY,
+            next: NO_NODE,
         });
     }
 
     /// Removes a timer from its list, if present.
     fn remove(&mut self, place: usize, sequence: u64) {
-        let (mut before, mut here) = (NOBODY, self.first[place]);
-        while here != NOBODY && self.nodes[here as usize].timer.sequence != sequence {
+        let (mut before, mut here) = (NO_NODE, self.first[place]);
+        while here != NO_NODE && self.nodes[here as usize].timer.sequence != sequence {
             (before, here) = (here, self.nodes[here as usize].next);
         }
-        if here != NOBODY && before == NOBODY {
+        if here != NO_NODE && before == NO_NODE {
             self.take_first(place);
-        } else if here != NOBODY {
+        } else if here != NO_NODE {
             self.nodes[before as usize].next = self.nodes[here as usize].next;
             self.nodes[here as usize].next = self.free;
             self.free = here;
@@ -154,7 +154,7 @@ impl Near {
         let next = core::mem::replace(&mut node.next, self.free);
         let timer = node.timer;
         (self.free, self.first[place]) = (here, next);
-        if next == NOBODY {
+        if next == NO_NODE {
             self.used[place / 64] &= !(1 << (place % 64));
         }
         timer

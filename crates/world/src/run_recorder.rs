@@ -93,7 +93,7 @@ fn touched<T: Clone>(entries: usize, with: T) -> Vec<T> {
 
 /// The register and its value, if the entry tells of a register that the host has written.
 pub fn register_write(entry: &Entry) -> Option<(u32, u32)> {
-    let is_one = entry.who == "bus" && entry.what == "register";
+    let is_one = entry.component == "bus" && entry.what == "register";
     is_one.then_some((entry.a as u32, entry.b as u32))
 }
 

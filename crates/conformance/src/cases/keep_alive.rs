@@ -63,7 +63,7 @@ fn rounded(b: &Bench, ms: u32) -> u32 {
 async fn keep_alive_without_a_timer(b: &mut Bench) -> Verdict {
     needs!(b.id.kas.get() > 0, "a Keep Alive Timer (KAS)");
     let found = get(b).await?;
-    hold!(found == 0, "KATO is {found} ms, and nobody has set it");
+    hold!(found == 0, "KATO is {found} ms, and no command has set it");
     b.admin_ok(&admin::keep_alive(b.cid())).await?;
     b.pause(Span::ms(5)).await;
     hold!(!b.csts().await.cfs(), "CSTS.CFS is set");

@@ -22,7 +22,7 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "Namespace Attachment",
         cases: cases! {
             None attached_twice "one that is attached: Namespace Already Attached";
-            None attached_to_nobody
+            None attached_to_no_controller
                 "an empty list of controllers: Controller List Invalid or Invalid Field";
             None attached_to_another
                 "a controller that there is not: Controller List Invalid or Invalid Field";
@@ -83,7 +83,7 @@ async fn attached_twice(b: &mut Bench) -> Verdict {
 
 const NO_LIST: &[Status] = &[Status::CONTROLLER_LIST_INVALID, Status::INVALID_FIELD];
 
-async fn attached_to_nobody(b: &mut Bench) -> Verdict {
+async fn attached_to_no_controller(b: &mut Bench) -> Verdict {
     managing(b)?;
     let sqe = attachment(b, b.nsid, false, &[])?;
     b.admin_ends(&sqe, NO_LIST).await

@@ -126,7 +126,7 @@ async fn copy_of_too_many_blocks(b: &mut Bench) -> Verdict {
     let mut pair = copying(b).await?;
     let (one, all) = (u32::from(b.ns.mssrl.get()), b.ns.mcl.get());
     let whole = (all / one) as usize;
-    needs!(whole <= usize::from(b.ns.msrc), "MCL within reach of so many ranges");
+    needs!(whole <= usize::from(b.ns.msrc), "MCL within reach of MSRC ranges");
     let ranges = [vec![(0, one); whole], vec![(0, all % one + 1)]].concat();
     let sqe = copy(b, b.ns.nsze.get() / 2, &ranges)?;
     b.ends(&mut pair, &sqe, TOO_LARGE).await

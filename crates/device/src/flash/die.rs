@@ -405,7 +405,7 @@ mod tests {
                         if let (Some(turn), Some(ticket)) = (turn, latest.take()) {
                             // The hold is requested when the sense has ended.
                             now = now.max(turn.end);
-                            let end = die.turn(ticket).expect("nobody has taken it").end;
+                            let end = die.turn(ticket).expect("its ticket is taken once").end;
                             die.hold(ticket, end + us(longer));
                         }
                     }

@@ -154,8 +154,8 @@ impl Chips {
     /// # Errors
     /// [`Error::BadSpec`]: a time is invalid; there are more than 32 units or planes; or the free spare bytes
     /// of a page are fewer than [`HEADER_BYTES`] plus four per unit.
-    pub fn new(rt: &Rt, remains: impl Into<ChipState>, options: Options) -> Result<Chips, Error> {
-        let ChipState { nand, buffer } = remains.into();
+    pub fn new(rt: &Rt, state: impl Into<ChipState>, options: Options) -> Result<Chips, Error> {
+        let ChipState { nand, buffer } = state.into();
         let shape = shape_of(&nand, options.held_up)?;
         if let Some(timing) = &options.timing {
             timing.check()?;

@@ -1,5 +1,5 @@
-//! Host-directed GC: the log page of superblocks, the command that collects one, the feature that selects who
-//! directs GC, and the event that space is short (`wire::nvme::collect`).
+//! Host-directed GC: the log page of superblocks, the command that collects one, the feature that gives
+//! GC to host or device, and the event that space is short (`wire::nvme::collect`).
 //!
 //! A malicious host cannot cause harm: an invalid number is rejected here, and a superblock that has changed,
 //! is open or is being collected is rejected by the translation layer, which alone copies and erases. The
@@ -89,7 +89,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// Set Features: sets who directs GC.
+    /// Set Features: gives GC to the host or to the device.
     pub(super) fn set_gc_control(&self, to: HostCollection) -> Result<u32, Status> {
         let lead = match to.below() {
             0 => GcControl::Own,

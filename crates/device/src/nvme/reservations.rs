@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = 7;
 pub(super) const KEPT_BYTES: usize = HEAD_BYTES + REGISTRANTS_MAX * REGISTRANT_BYTES;
 
 /// In a label: no registrant holds a reservation.
-const NOBODY: u8 = 0xff;
+const NO_HOLDER: u8 = 0xff;
 
 /// Identity of a host (Host Identifier: 5.27.1.26).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,7 +303,7 @@ impl Reservations {
             let place = kept.iter().position(|one| all || one.host == held.holder)?;
             Some((held.kind as u8, place as u8))
         });
-        let (kind, holder) = held.unwrap_or((0, NOBODY));
+        let (kind, holder) = held.unwrap_or((0, NO_HOLDER));
         label.extend(self.generation.to_le_bytes());
         label.extend([kind, holder, kept.len() as u8]);
         for one in kept {
@@ -341,7 +341,7 @@ impl Reservations {
             registrants.push(Registrant { host, key });
         }
         let held = match (kind, holder) {
-            (0, NOBODY) => None,
+            (0, NO_HOLDER) => None,
             (kind, holder) => {
                 let holder = registrants.get(usize::from(holder))?.host;
                 Some(Held { kind: Kind::of(kind).ok()?, holder })

@@ -137,7 +137,8 @@ impl<P: DevicePort> Endpoints<P> {
         for command in bytes.chunks_exact(COMMAND_BYTES) {
             let command = Command::parse(command.try_into().expect("64 bytes"), &self.shape);
             self.mark_fetched(command, seen);
-            let number = end.idle.try_take().expect("as many were free, and nobody else takes one");
+            let number =
+                end.idle.try_take().expect("as many were free, and only this task takes them");
             let slot = &end.slots[number as usize];
             slot.given.set(Some(Given { command, turn: open.turn }));
             slot.worker.begin(&self.rt);

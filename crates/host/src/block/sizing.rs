@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn gathering_waits_for_returning_callers() {
         let sizing = Sizing::gathering();
-        assert_eq!(ask(sizing, load(1, 1)), Next::Send(1), "nobody else: no wait at depth 1");
+        assert_eq!(ask(sizing, load(1, 1)), Next::Send(1), "a lone request: no wait at depth 1");
         // Blocks of 16: 4 + 48 + 3 us each; of 8: 4 + 24 us for half of them.
         assert_eq!(ask(sizing, load(8, 16)), Next::Wait(Some(Span::us(3 + 2 * 4))));
         assert_eq!(ask(sizing, load(16, 16)), Next::Send(16));

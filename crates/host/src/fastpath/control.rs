@@ -14,7 +14,7 @@ pub(super) enum From {
     /// A waiting task of this executor.
     Task,
     /// None: the task was dropped.
-    Nobody,
+    NoOne,
     /// Ring with this number, counted from 1.
     Ring(u32),
 }
@@ -166,7 +166,7 @@ impl Control {
         let keep = request.keep.take();
         self.slots[usize::from(slot)] = match from {
             From::Task => Slot::Answered(Answer { response, keep, followed }),
-            From::Ring(_) | From::Nobody => Slot::Free,
+            From::Ring(_) | From::NoOne => Slot::Free,
         };
         Some(Ended { fp_id, from, response })
     }
@@ -196,7 +196,7 @@ impl Control {
         self.owners[usize::from(slot)] = None;
         match &mut self.slots[usize::from(slot)] {
             Slot::UnderWay(request) => {
-                request.from = From::Nobody;
+                request.from = From::NoOne;
                 false
             }
             Slot::Answered(_) | Slot::Free => {
@@ -349,7 +349,7 @@ mod tests {
         control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
         control.next().unwrap();
         assert!(!control.orphan(0));
-        assert_eq!(control.complete(0, Status::Good, Time(0)).unwrap().from, From::Nobody);
+        assert_eq!(control.complete(0, Status::Good, Time(0)).unwrap().from, From::NoOne);
         control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
         control.next().unwrap();
         control.complete(0, Status::Good, Time(0)).unwrap();

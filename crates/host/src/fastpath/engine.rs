@@ -495,7 +495,7 @@ impl<P: HostPort> Core<P> {
                 }
                 self.give_back(turn.slot);
             }
-            From::Nobody => self.give_back(turn.slot),
+            From::NoOne => self.give_back(turn.slot),
             From::Task => {
                 let owner = self.control.borrow_mut().owner(turn.slot).take();
                 if let Some(owner) = owner {

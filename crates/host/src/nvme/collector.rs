@@ -198,7 +198,7 @@ impl<P: HostPort> Inner<P> {
         let below = u32::try_from(self.space(&survey).start).unwrap_or(u32::MAX).max(1);
         let value = HostCollection::new().with_below(below).into_bits();
         let build = |cid| admin::set_feature(cid, fid::HOST_COLLECTION, value);
-        self.command("Set Features: who leads the collector", None, build).await.map(|_| ())
+        self.command("Set Features: host-directed GC", None, build).await.map(|_| ())
     }
 
     /// Current space and the threshold below which to collect.

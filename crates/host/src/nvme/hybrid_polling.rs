@@ -261,7 +261,7 @@ mod tests {
     fn hybrid_poll_sleeps_half_mean_then_polls_then_backs_off() {
         let hybrid_polling = knowing(80);
         assert_eq!(hybrid_polling.next(at(100)), Look::Idle);
-        assert!(hybrid_polling.begin(3, 0, at(1000)), "who sleeps for ever is woken");
+        assert!(hybrid_polling.begin(3, 0, at(1000)), "a poller without a deadline is woken");
         assert_eq!(hybrid_polling.next(at(1000)), Look::After(at(1040)));
         assert_eq!(hybrid_polling.next(at(1040)), Look::Now(at(1320)));
         assert_eq!(hybrid_polling.next(at(1320)), Look::After(at(1340)));

@@ -53,11 +53,16 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub fn new<P: HostPort>(port: &P, shared: &Rc<Shared>, who: &Issuer, is_home: bool) -> Share {
+    pub fn new<P: HostPort>(
+        port: &P,
+        shared: &Rc<Shared>,
+        claimant: &Issuer,
+        is_home: bool,
+    ) -> Share {
         Share {
             shared: shared.clone(),
-            issuing: who.issuing.clone(),
-            core: who.core,
+            issuing: claimant.issuing.clone(),
+            core: claimant.core,
             is_home,
             lock: port.cost("lock"),
             transfer: port.cost("lock transfer"),

@@ -467,8 +467,8 @@ mod tests {
             let validate = |cqe: Cqe| slots.deliver(&rt, &cqe, QUEUE, 3).map(|_| ());
             assert_eq!(validate(cqe.with_queue(QueueId(2), 0)), Err(Violation::WrongQueue));
             assert_eq!(validate(cqe.with_queue(QUEUE, 3)), Err(Violation::HeadOutOfRange));
-            let nobody = Cqe { cid: 2.into(), ..cqe }.with_queue(QUEUE, 0);
-            assert_eq!(validate(nobody), Err(Violation::NoSuchSlot));
+            let stray = Cqe { cid: 2.into(), ..cqe }.with_queue(QUEUE, 0);
+            assert_eq!(validate(stray), Err(Violation::NoSuchSlot));
             assert_eq!(validate(cqe.with_queue(QUEUE, 2)), Ok(()));
         });
     }

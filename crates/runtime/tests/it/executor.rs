@@ -209,7 +209,7 @@ fn log_entry_has_time_component_event_arguments() {
         rt.sleep(Span::ns(3)).await;
         rt.log("here", "this", 1, 255);
     });
-    let entry = Entry { at: Time(3_000), who: "here", what: "this", a: 1, b: 255 };
+    let entry = Entry { at: Time(3_000), component: "here", what: "this", a: 1, b: 255 };
     assert_eq!(log.entries(), [entry]);
     assert_eq!(entry.to_string(), "3000 here this 1 ff");
 }

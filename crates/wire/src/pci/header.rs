@@ -264,8 +264,8 @@ mod tests {
         assert_eq!((header.class, header.revision, header.base_class()), (class::NVME, 2, 1));
         assert_eq!((header.layout, header.multifunction), (Layout::Device, true));
         assert_eq!((header.pin, header.status), (Some(Pin::C), STATUS_CAPABILITIES));
-        for nobody in [u32::MAX, 0, 0x1234_ffff, 0x1234_0000] {
-            assert_eq!(Header::read(&words(&[(0, nobody)])[..]), None);
+        for absent in [u32::MAX, 0, 0x1234_ffff, 0x1234_0000] {
+            assert_eq!(Header::read(&words(&[(0, absent)])[..]), None);
         }
     }
 

@@ -43,14 +43,14 @@ pub(super) async fn alone(b: &mut Bench, case: impl AsyncFnOnce(&mut Bench) -> V
     needs!(b.nsid != Nsid::NONE, "an active namespace");
     let kinds = b.ns.rescap & rescap::KINDS;
     needs!(kinds == rescap::KINDS, "all six kinds: RESCAP is {:#04x}", b.ns.rescap);
-    nobody(b).await?;
+    no_host(b).await?;
     let verdict = case(b).await;
-    nobody(b).await?;
+    no_host(b).await?;
     verdict
 }
 
 /// Removes all registrations and reservations.
-pub(super) async fn nobody(b: &mut Bench) -> Verdict {
+pub(super) async fn no_host(b: &mut Bench) -> Verdict {
     let mut here = as_host(b, Host { id: 0x9999, key: 0x99 }).await?;
     let how = Register { ignore_key: true, ..register(Registering::Replace) };
     here.register(b, how, 0, here.key, OK).await?;

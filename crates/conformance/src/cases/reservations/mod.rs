@@ -43,7 +43,7 @@ pub(super) const SECTIONS: &[Section] = &[
         number: "5.27.1.26",
         title: "Host Identifier",
         cases: among_hosts! {
-            identified_twice "a host that has said who it is says so again: no error";
+            identified_twice "a second Host Identifier equal to the first: no error";
             identified_as_another "another identifier without a reset: Command Sequence Error";
         },
     },
@@ -70,9 +70,9 @@ pub(super) const SECTIONS: &[Section] = &[
             acquired_by_reserved_actions "RACQA of 3 to 7: Invalid Field";
             a_holder_preempted "its reservation passes to the other, its registration is gone";
             a_registrant_preempted "its registration is gone, and the reservation is as it was";
-            nobody_preempted "a key that nobody has: Reservation Conflict";
+            unregistered_key_preempted "an unregistered key: Reservation Conflict";
             preempted_among_all
-                "PRKEY of zero, where all registrants hold: only who asked is left";
+                "PRKEY of zero, where all registrants hold: only the preempting host remains";
         },
     },
     Section {
@@ -97,10 +97,10 @@ pub(super) const SECTIONS: &[Section] = &[
         number: "7.4",
         title: "Reservation Release",
         cases: among_hosts! {
-            released_and_open "after it, nobody is kept out";
+            released_and_open "after it, every host has access";
             released_as_another_kind "with another RTYPE: Invalid Field, and it stays";
             released_by_another_key "with another key than its own: Reservation Conflict";
-            released_by_a_registrant "who does not hold it: no error, and it stays";
+            released_by_a_registrant "by a host that does not hold it: no error, and it stays";
             released_where_there_is_none "no error";
             cleared "by any registrant: no reservation, and no registration";
             cleared_by_a_stranger "a host that has not registered: Reservation Conflict";
@@ -125,11 +125,11 @@ pub(super) const SECTIONS: &[Section] = &[
         number: "8.19",
         title: "reservations",
         cases: among_hosts! {
-            write_exclusive "its holder writes; everybody reads";
+            write_exclusive "its holder writes; every host reads";
             exclusive_access "its holder writes and reads";
-            write_exclusive_registrants "registrants write; everybody reads";
+            write_exclusive_registrants "registrants write; every host reads";
             exclusive_access_registrants "registrants write and read";
-            write_exclusive_all "registrants write, each of them a holder; everybody reads";
+            write_exclusive_all "registrants write, each of them a holder; every host reads";
             exclusive_access_all "registrants write and read, each of them a holder";
         },
     },
@@ -272,7 +272,7 @@ async fn a_registrant_preempted(b: &mut Bench) -> Verdict {
     as_host(b, ONE).await?.may(b, true, false).await
 }
 
-async fn nobody_preempted(b: &mut Bench) -> Verdict {
+async fn unregistered_key_preempted(b: &mut Bench) -> Verdict {
     let mut here = registered(b, ONE).await?;
     here.acquire(b, Kind::WriteExclusive, OK).await?;
     here.preempt(b, 0x7777, Kind::WriteExclusive, CONFLICT).await?;

@@ -60,7 +60,7 @@ fn fetched(
             assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);
         }
         let log = w.log.entries();
-        let io = |entry: &&runtime::Entry| (entry.who, entry.what) == ("device", "fetched");
+        let io = |entry: &&runtime::Entry| (entry.component, entry.what) == ("device", "fetched");
         log.iter().filter(io).map(|entry| entry.a).filter(|qid| *qid > 0).collect()
     })
 }

@@ -42,7 +42,7 @@ fn round_robin_is_fair_with_any_burst() {
                 assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);
             }
             let fetched = w.log.entries();
-            let fetched = fetched.iter().filter(|e| (e.who, e.what) == ("device", "fetched"));
+            let fetched = fetched.iter().filter(|e| (e.component, e.what) == ("device", "fetched"));
             let mut counts: BTreeMap<u64, u32> = (1..=4).map(|qid| (qid, 0)).collect();
             let burst = Arbitration::from_bits(value).burst().unwrap_or(8).min(8);
             let mut bursts = Vec::new();

@@ -266,7 +266,7 @@ fn random_reservation_commands_all_end() {
             party.raw.memory.write(party.at, &bytes).unwrap();
             if rng.below(20) == 0 {
                 let long = 8 << rng.below(2);
-                party.say_who(&bytes[..long]).await;
+                party.expect_holder(&bytes[..long]).await;
             }
             let wild = |rng: &mut Rng, bits: u32| {
                 let few = rng.next_u64() as u32 & rng.next_u64() as u32;

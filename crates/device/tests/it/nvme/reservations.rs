@@ -189,7 +189,7 @@ fn reservation_keys_must_match_unless_iekey() {
 fn reservation_report_short_and_extended() {
     with_hosts(3, small(), async |mut w: Several| {
         for (party, id) in w.hosts.iter_mut().zip([7_u64, 7, 9]) {
-            assert_eq!(party.say_who(&id.to_le_bytes()).await, OK);
+            assert_eq!(party.expect_holder(&id.to_le_bytes()).await, OK);
         }
         w.hosts[0].register(0x77).await;
         w.hosts[2].register(0x99).await;
@@ -215,8 +215,8 @@ fn reservation_report_short_and_extended() {
     with_hosts(1, small(), async |mut w: Several| {
         let party = &mut w.hosts[0];
         let id = *b"sixteen bytes id";
-        assert_eq!(party.say_who(&[0; 16]).await, invalid());
-        assert_eq!(party.say_who(&id).await, OK);
+        assert_eq!(party.expect_holder(&[0; 16]).await, invalid());
+        assert_eq!(party.expect_holder(&id).await, OK);
         assert_eq!(party.get(fid::HOST_IDENTIFIER, Nsid::NONE, 1).await, Ok(0));
         assert_eq!(party.raw.bytes(party.at, 16), id);
         party.register(3).await;
@@ -233,12 +233,12 @@ fn reservation_report_short_and_extended() {
 #[test]
 fn host_identifier_is_set_once_and_of_one_length() {
     with_hosts(2, small(), async |mut w: Several| {
-        assert_eq!(w.hosts[0].say_who(&5_u64.to_le_bytes()).await, OK);
-        assert_eq!(w.hosts[0].say_who(&5_u64.to_le_bytes()).await, OK, "the same");
+        assert_eq!(w.hosts[0].expect_holder(&5_u64.to_le_bytes()).await, OK);
+        assert_eq!(w.hosts[0].expect_holder(&5_u64.to_le_bytes()).await, OK, "the same");
         let late = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
-        assert_eq!(w.hosts[0].say_who(&6_u64.to_le_bytes()).await, late);
+        assert_eq!(w.hosts[0].expect_holder(&6_u64.to_le_bytes()).await, late);
         let mixed = Status::HOST_ID_INCONSISTENT_FORMAT.with_dnr();
-        assert_eq!(w.hosts[1].say_who(&[1; 16]).await, mixed);
+        assert_eq!(w.hosts[1].expect_holder(&[1; 16]).await, mixed);
         w.hosts[0].register(50).await;
         w.hosts[1].register(60).await;
         w.hosts[1].acquire(60, Kind::WriteExclusive).await;
@@ -249,7 +249,7 @@ fn host_identifier_is_set_once_and_of_one_length() {
         w.hosts[0].raw.disable().await;
         w.hosts[1].pair = w.hosts[1].raw.up().await;
         assert_eq!(try_it(&mut w.hosts[1], "write").await, conflict(), "a named one's stays");
-        assert_eq!(w.hosts[1].say_who(&5_u64.to_le_bytes()).await, OK);
+        assert_eq!(w.hosts[1].expect_holder(&5_u64.to_le_bytes()).await, OK);
         assert_eq!(try_it(&mut w.hosts[1], "write").await, OK, "by whichever controller");
     });
 }
@@ -369,7 +369,7 @@ fn reservations_survive_power_loss_only_with_ptpl() {
     let keep = |persistence| Register { persistence, ..plainly(Registering::Register) };
     let label = with_hosts(2, small(), async |mut w: Several| {
         for (party, id) in w.hosts.iter_mut().zip([7_u64, 9]) {
-            party.say_who(&id.to_le_bytes()).await;
+            party.expect_holder(&id.to_le_bytes()).await;
         }
         assert_eq!(w.hosts[0].get(0x83, NS, 0).await, Ok(0));
         assert_eq!(w.hosts[0].register_how(keep(Persistence::Kept), 0, 1).await, OK);
@@ -382,7 +382,7 @@ fn reservations_survive_power_loss_only_with_ptpl() {
         let setup = Setup { label: Some(label), ..small() };
         with_hosts(2, setup, async |mut w: Several| {
             for (party, id) in w.hosts.iter_mut().zip([7_u64, 9]) {
-                party.say_who(&id.to_le_bytes()).await;
+                party.expect_holder(&id.to_le_bytes()).await;
             }
             let wanted = if lasts { conflict() } else { OK };
             assert_eq!(try_it(&mut w.hosts[1], "write").await, wanted);
@@ -425,14 +425,14 @@ fn register_fails_beyond_16_registrants() {
     with_hosts(1, small(), async |mut w: Several| {
         for id in 1..=17_u64 {
             let party = &mut w.hosts[0];
-            party.say_who(&id.to_le_bytes()).await;
+            party.expect_holder(&id.to_le_bytes()).await;
             let wanted = if id <= 16 { OK } else { Status::INTERNAL_ERROR.with_dnr() };
             assert_eq!(party.register(id).await, wanted);
             party.raw.disable().await;
             party.raw.free_from(wire::BusAddr(party.at.0 + 8192));
             party.pair = party.raw.up().await;
         }
-        w.hosts[0].say_who(&3_u64.to_le_bytes()).await;
+        w.hosts[0].expect_holder(&3_u64.to_le_bytes()).await;
         assert_eq!(w.hosts[0].clear(3).await, OK);
         assert_eq!(w.hosts[0].register(4).await, OK);
     });

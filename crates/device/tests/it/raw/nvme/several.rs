@@ -148,7 +148,7 @@ impl Party {
     }
 
     /// Sets the host identifier, of eight or sixteen bytes.
-    pub async fn say_who(&mut self, id: &[u8]) -> Status {
+    pub async fn expect_holder(&mut self, id: &[u8]) -> Status {
         self.raw.memory.write(self.at, id).expect("a place");
         let cdw11 = u32::from(id.len() == 16);
         self.set(fid::HOST_IDENTIFIER, Nsid::NONE, cdw11).await

@@ -186,8 +186,8 @@ pub struct World {
 
 impl World {
     /// Number of log entries with these values.
-    pub fn logged(&self, who: &str, what: &str, a: u64) -> usize {
-        let says = |e: &&runtime::Entry| (e.who, e.what, e.a) == (who, what, a);
+    pub fn logged(&self, component: &str, what: &str, a: u64) -> usize {
+        let says = |e: &&runtime::Entry| (e.component, e.what, e.a) == (component, what, a);
         self.log.entries().iter().filter(says).count()
     }
 
