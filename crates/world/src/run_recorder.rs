@@ -130,7 +130,7 @@ mod tests {
         let log = run_recorder.log();
         for at in 0..5 {
             run_recorder.note(&op, Time(10 - at), Span(at));
-            let entry = Entry { at: Time(4), who: "bus", what: "register", a: 0x1000, b: at };
+            let entry = Entry { at: Time(4), component: "bus", what: "register", a: 0x1000, b: at };
             log.put(&entry);
             log.put(&Entry { what: "memory", ..entry });
         }

@@ -123,7 +123,7 @@ fn walk(plan: &str) -> String {
     let call = entries[first].at.0 - rung_at.expect("a stage of that name");
     let last = entries[first..].iter().position(|e| e.what == "shutdown").expect("an end");
     for entry in &entries[first..first + last] {
-        let what = format!("{:<7} {} {:x} {:x}", entry.who, entry.what, entry.a, entry.b);
+        let what = format!("{:<7} {} {:x} {:x}", entry.component, entry.what, entry.a, entry.b);
         rows.push((entry.at.0 - call, what));
     }
     rows.sort_by_key(|row| row.0);

@@ -48,7 +48,7 @@ impl Seen {
     }
 
     fn count(&self, who: &str, what: &str) -> usize {
-        self.log.iter().filter(|entry| entry.who == who && entry.what == what).count()
+        self.log.iter().filter(|entry| entry.component == who && entry.what == what).count()
     }
 
     fn errors(&self) -> u64 {
@@ -72,7 +72,7 @@ impl Seen {
 
     /// When the only fault struck for the first time.
     fn first(&self) -> Time {
-        self.log.iter().find(|entry| entry.who == "fault").expect("a fault").at
+        self.log.iter().find(|entry| entry.component == "fault").expect("a fault").at
     }
 }
 
@@ -118,7 +118,7 @@ fn commands_are_named_by_opcode_queue_time_and_count() {
     let window =
         r#"[{ name = "x", what = "delay", span = "1 ns", from = "100 us", until = "110 us" }]"#;
     let seen = run(window, MANY);
-    let times = seen.log.iter().filter(|entry| entry.who == "fault").map(|entry| entry.at.0);
+    let times = seen.log.iter().filter(|entry| entry.component == "fault").map(|entry| entry.at.0);
     let (from, until) = (Span::us(100).0, Span::us(110).0);
     let times: Vec<_> = times.collect();
     assert!(!times.is_empty() && times.iter().all(|at| (from..until).contains(at)), "{times:?}");
@@ -145,7 +145,7 @@ fn a_completion_waits_for_those_that_came_later() {
     let fault = r#"[{ name = "x", what = "reorder", behind = 3, span = "1 ms", nth = 100 }]"#;
     let seen = run(fault, MANY);
     assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 400));
-    let injected = seen.log.iter().position(|entry| entry.who == "fault").expect("a fault");
+    let injected = seen.log.iter().position(|entry| entry.component == "fault").expect("a fault");
     let cid = seen.log[injected].b & 0xffff;
     let completed = |entry: &&Entry| entry.what == "completed" && entry.a == 1;
     let order: Vec<u64> =
@@ -257,7 +257,7 @@ fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
     let with = |seed| run_by(NVME, &faulty(faults, &[("run.seed", seed)]), MANY).log;
     assert_eq!(with("1"), with("1"));
     let injected = |log: Vec<Entry>| -> Vec<(Time, u64)> {
-        log.iter().filter(|entry| entry.who == "fault").map(|e| (e.at, e.a)).collect()
+        log.iter().filter(|entry| entry.component == "fault").map(|e| (e.at, e.a)).collect()
     };
     assert_ne!(injected(with("1")), injected(with("2")));
 }

@@ -168,7 +168,7 @@ fn the_list_is_what_the_log_says() {
             SAID.iter().filter(|said| said.0 == index).map(|(_, who, what)| (*at, *who, *what)),
         );
     }
-    let found: Vec<_> = log.iter().map(|e| (e.at.0 - begun, e.who, e.what)).collect();
+    let found: Vec<_> = log.iter().map(|e| (e.at.0 - begun, e.component, e.what)).collect();
     assert_eq!(found, expected);
     println!("one 4 KiB read of dc-express, in nanoseconds after the call:");
     for (at, event, what) in READ {

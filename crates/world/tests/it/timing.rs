@@ -30,7 +30,7 @@ fn logged(
     let run_result = simulate(row, &plan, &work, options).expect("a run");
     assert_eq!(run_result.jobs[0].1.errors(), 0);
     let entries = log.entries();
-    let name = |entry: &runtime::Entry| format!("{} {}", entry.who, entry.what);
+    let name = |entry: &runtime::Entry| format!("{} {}", entry.component, entry.what);
     let mut starts = entries.iter().enumerate().filter(|(_, entry)| name(entry) == begin);
     let (first, start) = starts.nth(from).expect("enough reads");
     let since = |at: runtime::Time| at.since(start.at).as_us_f64() * 1e3;
