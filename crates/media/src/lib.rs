@@ -22,6 +22,7 @@ use core::pin::Pin;
 use runtime::{Span, Time};
 
 pub use banked::{Banked, Pace, STAGES, Timing};
+pub use blocks::Blocks;
 pub use contents::Contents;
 pub use disks::Disks;
 pub use faulty::{Faulty, Flip, Harm, flipped};
@@ -35,6 +36,39 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// What lies beside a block.
 pub type Metadata = [u8; contents::METADATA_BYTES];
+
+/// The media whose blocks are [`Contents`], by kind. In a module of its own, where [`Layer`], which has the
+/// methods of [`Media`], is not in scope.
+mod blocks {
+    use std::rc::Rc;
+
+    use crate::{Banked, Contents, Disks};
+
+    /// A medium whose blocks are [`Contents`], of any kind. A kind is a variant, and a line of each of the two
+    /// lists below.
+    #[derive(Clone)]
+    pub enum Blocks {
+        /// DRAM, PCM.
+        Banked(Rc<Banked>),
+        /// Disks that rotate.
+        Disks(Rc<Disks>),
+    }
+
+    crate::either!(Blocks, medium:
+        Blocks::Banked(medium),
+        Blocks::Disks(medium));
+
+    impl Blocks {
+        /// Its contents, as after a power cut or for another device. None while another reference to it
+        /// exists.
+        pub fn into_contents(self) -> Option<Contents> {
+            match self {
+                Blocks::Banked(medium) => Rc::into_inner(medium).map(Banked::into_contents),
+                Blocks::Disks(medium) => Rc::into_inner(medium).map(Disks::into_contents),
+            }
+        }
+    }
+}
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

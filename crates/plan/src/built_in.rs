@@ -27,9 +27,8 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use bus::sim::STAGES;
-    use media::Pace;
-    use media::contents::Keep;
-    use runtime::Span;
+    use media::contents::{Contents, Keep, Spec};
+    use runtime::{Log, Rt, Span};
     use wire::BusAddr;
     use wire::pcie::Generation;
 
@@ -75,9 +74,10 @@ mod tests {
                 }
             }
             assert!(plan.sources.iter().any(|sourced| sourced.assumed), "{name} owns up to none");
-            let parts = plan.medium.flash.is_some() || plan.medium.disks.is_some();
-            let has_times = parts || plan.simulated_pace().is_ok();
-            assert!(has_times, "{name} can be simulated");
+            let rt = Rt::simulated(None, Log::Off);
+            let small = Spec { capacity_bytes: 4096, ..plan.medium.contents.clone() };
+            let started = || plan.start_blocks(&rt, Contents::new(small).unwrap(), true);
+            assert!(plan.medium.flash.is_some() || started().is_ok(), "{name} can be simulated");
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(plan.link.mps, 128);
         assert!(plan.host.memory_base >= BusAddr(1 << 32));
         assert_eq!(plan.host.completion, Completion::Polled);
-        let Pace::Modelled(timing) = plan.simulated_pace().unwrap() else { panic!("a model") };
+        let timing = plan.medium.timing().expect("a model");
         assert_eq!((timing.first_byte, timing.write_factor), (Span::ns(110), 55));
         assert_eq!(plan.figures().link_bytes_per_s, timing.bytes_per_s);
         let trip = plan.figures().read_64;
@@ -134,11 +134,10 @@ mod tests {
     fn the_live_plan_takes_no_time_and_its_twin_does() {
         let plan = open("live");
         assert_eq!(plan.medium.pace, MediumPace::Immediate);
-        assert!(matches!(plan.medium.live_pace(), Pace::Immediate));
-        assert!(matches!(plan.simulated_pace(), Ok(Pace::Modelled(_))));
+        assert!(plan.medium.timing().is_some());
         assert_eq!(plan.medium.contents.keep, Keep::Everything);
         assert_eq!(format!("{:?}", plan.link), format!("{:?}", open("gen4").link));
-        assert!(matches!(open("gen4").medium.live_pace(), Pace::Modelled(_)));
+        assert_eq!(open("gen4").medium.pace, MediumPace::Modelled);
     }
 
     /// A world names a stage for each cost, and the table of journeys is fixed.

@@ -56,11 +56,7 @@ impl Plan {
             read_64: round_trip(&link, base, 64, spec.host_read),
             // Registers lie below 4 GiB.
             read_register: round_trip(&link, 0, 4, spec.device_read),
-            medium_4k: self.medium.timing.as_ref().map(|t| {
-                let rows = 4096_u64.div_ceil(u64::from(t.row_bytes));
-                let used = rows.min(u64::from(t.channels));
-                t.first_byte + t.next_row * (rows - 1).div_ceil(used)
-            }),
+            medium_4k: self.medium.first_of_4k(),
             memory_needed_bytes: memory_needed_bytes(&self.host, &self.device),
         }
     }

@@ -18,19 +18,16 @@
 mod arbitration;
 mod array;
 mod block;
-mod bridge;
 mod built_in;
 mod collector;
 mod dcx;
 mod device;
-mod disks;
 mod document;
 mod errors;
 mod fastpath;
 mod faults;
 mod fields;
 mod figures;
-mod flash;
 mod host;
 mod link;
 mod medium;
@@ -50,13 +47,11 @@ use ::device::faults::Fault;
 use ::host::nvme::GUARD_COST;
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimSpec};
-use media::Pace;
 use wire::nvme::registers::DOORBELLS;
 
 pub use arbitration::Arbitration;
 pub use array::{Array, Collections};
 pub use block::{Block, BlockSizing};
-pub use bridge::BridgeOf;
 pub use built_in::built_in;
 pub use collector::HostDirectedGc;
 pub use dcx::{Dcx, DcxTags};
@@ -67,11 +62,12 @@ pub use fastpath::Fastpath;
 pub use fields::{Fields, Source};
 use fields::{Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
-pub use flash::{Flash, Start};
 pub use host::{
     COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, MEMORY_BASE, POLICIES,
     Sharing, costs,
 };
+pub use medium::bridge::BridgeOf;
+pub use medium::flash::{Flash, Start};
 pub use medium::{KeepRule, Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
 pub use power::Power;
@@ -273,19 +269,6 @@ impl Plan {
         let (key, found, expected) = (key.to_owned(), found.to_owned(), expected.to_owned());
         let error = PlanError { place: Place::Whole, key, found, expected };
         PlanErrors { origin: self.origin.clone(), errors: vec![error] }
-    }
-
-    /// The medium's pace in virtual time: always that of its model.
-    ///
-    /// # Errors
-    /// If the plan gives no timing, which it need not for the live world.
-    pub fn simulated_pace(&self) -> Result<Pace, PlanErrors> {
-        let missing = || {
-            let expected = "the table [medium.timing]: a simulated medium takes the time of its model, \
-                            whatever medium.pace says";
-            self.lacks("medium.timing", "nothing", expected)
-        };
-        self.medium.timing.clone().map(Pace::Modelled).ok_or_else(missing)
     }
 }
 

@@ -1,45 +1,100 @@
 //! The table `[medium]`: what the device keeps its data in, and how long that takes.
+//!
+//! [`KINDS`] lists the kinds of medium. Each has a file below `medium/`: its own keys, its lines of the
+//! report, and how its model is built. The keys that all kinds have are read here.
 
+pub(super) mod bridge;
+mod disks;
+pub(super) mod flash;
+mod memory;
+
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use media::contents::{Backing, CAPACITY_BYTES_MAX, Keep, Spec};
-use media::disks::Array;
-use media::{Pace, Timing};
-use runtime::Span;
+use media::contents::{Backing, CAPACITY_BYTES_MAX, Contents, Keep, Spec};
+use media::{Blocks, Timing};
+use runtime::{Rt, Span};
 
-use super::bridge::{self, BridgeOf};
-use super::disks;
-use super::fields::{Fields, Source::Due, Source::Welcome};
-use super::flash::{self, Flash, Start};
+use super::fields::{Fields, Source::Welcome};
 use super::units::size_text;
+use super::{Plan, PlanErrors};
+use bridge::BridgeOf;
+use flash::Flash;
+
+/// The kinds of medium, in the order in which errors name them.
+const KINDS: [&MediumKind; 4] = [&memory::DRAM, &memory::PCM, &flash::FLASH, &disks::DISKS];
+
+#[derive(Debug)]
+pub struct MediumKind {
+    /// The value of `medium.kind`.
+    pub name: &'static str,
+    pub title: &'static str,
+    /// The number by which descriptor blocks report it: `wire::block::registers`.
+    pub technology: u8,
+    /// Its blocks have room for metadata.
+    pub has_metadata: bool,
+    /// Reads the keys of this kind, and reports every error in them.
+    pub(super) read: fn(&Fields<'_>, &Common) -> Option<Parts>,
+}
+
+/// What the table of a kind describes: a model over [`Contents`].
+trait Model: fmt::Debug + Send + Sync {
+    /// Writes its lines of the report, by [`line`](super::report::line).
+    fn report(&self, out: &mut String) -> fmt::Result;
+
+    /// The wait for the first byte of 4 KiB while the medium is idle, for the report. None: not reported.
+    fn first_of_4k(&self) -> Option<Span> {
+        None
+    }
+
+    /// Channels and latencies that descriptor blocks report to the host. None: not reported.
+    fn timing(&self) -> Option<&Timing> {
+        None
+    }
+
+    /// Builds the medium: with the times of its model, or as fast as the data are copied.
+    fn start(&self, rt: &Rt, contents: Contents, modelled: bool) -> Result<Blocks, Missing>;
+}
+
+/// A key that a plan may lack until its model is built.
+struct Missing {
+    key: &'static str,
+    expected: &'static str,
+}
+
+/// The keys that all kinds have. None: an error in it has been reported.
+pub(super) struct Common {
+    block_bytes: Option<u64>,
+    rule: Option<KeepRule>,
+    pace: Option<MediumPace>,
+}
+
+/// What the keys of a kind give.
+pub(super) struct Parts {
+    capacity_bytes: u64,
+    backing: Backing,
+    model: Option<Arc<dyn Model>>,
+    flash: Option<Flash>,
+    bridge: Option<BridgeOf>,
+}
 
 #[derive(Clone, Debug)]
 pub struct Medium {
     /// What it is made of.
-    pub kind: MediumKind,
+    pub kind: &'static MediumKind,
     /// How much it holds, what of it is kept, and where.
     pub contents: Spec,
     /// How the plan chooses what is kept.
     pub keep: KeepRule,
     /// How it keeps time in the live world. In virtual time it always takes that of its model.
     pub pace: MediumPace,
-    /// The times of its model. Always there if the pace is modelled and it is memory.
-    pub timing: Option<Timing>,
+    /// Its model; none for flash.
+    model: Option<Arc<dyn Model>>,
     /// Chips and software, if it is flash.
     pub flash: Option<Flash>,
     /// Several of them behind a bridge, if it has one.
     pub bridge: Option<BridgeOf>,
-    /// The array, if it is disks that rotate.
-    pub disks: Option<Array>,
-}
-
-/// What a medium is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MediumKind {
-    Dram,
-    Pcm,
-    Flash,
-    Disks,
 }
 
 /// How a plan chooses how much of each block its medium remembers.
@@ -73,16 +128,6 @@ pub enum MediumPace {
 }
 
 impl Medium {
-    /// The pace in the live world.
-    pub fn live_pace(&self) -> Pace {
-        match (self.pace, &self.timing) {
-            (MediumPace::Modelled, Some(timing)) => Pace::Modelled(timing.clone()),
-            _ => Pace::Immediate,
-        }
-    }
-}
-
-impl Medium {
     /// Keeps every byte, if the plan leaves that open; false if it says stamps.
     pub(super) fn keep_everything(&mut self) -> bool {
         if self.keep == KeepRule::Stamps {
@@ -97,9 +142,45 @@ impl Medium {
 
     /// Whether it can keep metadata beside its blocks.
     pub fn keeps_metadata(&self) -> bool {
-        matches!(self.kind, MediumKind::Dram | MediumKind::Pcm)
+        self.kind.has_metadata
             && self.contents.keep == Keep::Everything
             && self.contents.backing == Backing::Memory
+    }
+
+    /// Channels and latencies, as descriptor blocks report them to the host, if its table gives them.
+    pub fn timing(&self) -> Option<&Timing> {
+        self.model.as_ref()?.timing()
+    }
+
+    /// The wait for the first byte of 4 KiB while it is idle, if it is known.
+    pub fn first_of_4k(&self) -> Option<Span> {
+        self.model.as_ref()?.first_of_4k()
+    }
+
+    /// Writes what its kind reports.
+    pub(super) fn report(&self, out: &mut String) -> fmt::Result {
+        self.model.as_ref().map_or(Ok(()), |model| model.report(out))?;
+        self.flash.as_ref().map_or(Ok(()), |flash| flash.report(out))
+    }
+}
+
+impl Plan {
+    /// Builds the medium over these contents: with the times of its model, or as fast as the data are copied.
+    ///
+    /// # Errors
+    /// The plan gives no times, which it need not for the live world.
+    ///
+    /// # Panics
+    /// If it is flash, which has no contents but its chips.
+    pub fn start_blocks(
+        &self,
+        rt: &Rt,
+        contents: Contents,
+        modelled: bool,
+    ) -> Result<Blocks, PlanErrors> {
+        let model = self.medium.model.as_ref().expect("contents are of a medium that has a model");
+        let started = model.start(rt, contents, modelled);
+        started.map_err(|Missing { key, expected }| self.lacks(key, "nothing", expected))
     }
 }
 
@@ -108,127 +189,54 @@ const KEEP_RULES: [(&str, KeepRule); 3] =
     [("everything", KeepRule::Everything), ("stamps", KeepRule::Stamps), ("auto", KeepRule::Auto)];
 
 pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
-    let kinds = [
-        ("dram", MediumKind::Dram),
-        ("pcm", MediumKind::Pcm),
-        ("flash", MediumKind::Flash),
-        ("disks", MediumKind::Disks),
-    ];
-    let kind = fields.choice("kind", &kinds);
+    let kind = fields.choice("kind", &KINDS.map(|kind| (kind.name, kind)));
     let blocks = |bytes| bytes == 512 || bytes == 4096;
     let block_bytes = fields.size("block", Welcome, blocks, "\"512 B\" or \"4 KiB\"");
     let rule = fields.choice("keep", &KEEP_RULES);
-    let keep = rule.map(KeepRule::keep);
     let pace = fields.choice(
         "pace",
         &[("modelled", MediumPace::Modelled), ("immediate", MediumPace::Immediate)],
     );
-    if kind == Some(MediumKind::Flash) {
-        return of_flash(fields, block_bytes, rule, pace);
-    }
-    let capacity_bytes = capacity_bytes(&fields, block_bytes);
-    let backing = backing(&fields, rule);
-    let array = match kind {
-        Some(MediumKind::Disks) => Some(array(&fields, capacity_bytes)?),
-        _ => None,
-    };
-    let timing = if array.is_some() {
-        Some(None)
-    } else if fields.has("timing") {
-        fields.table("timing").and_then(timing).map(Some)
-    } else if pace == Some(MediumPace::Modelled) {
-        let expected = "the table [medium.timing], since medium.pace is \"modelled\"";
-        fields.error("timing", "nothing", expected);
-        None
-    } else {
-        Some(None)
-    };
+    // An unknown kind has been reported; the other keys are validated as those of memory.
+    let read = kind.unwrap_or(&memory::DRAM).read;
+    let parts = read(&fields, &Common { block_bytes, rule, pace });
     fields.done();
+    let (parts, keep) = (parts?, rule?);
     let contents = Spec {
-        capacity_bytes: capacity_bytes?,
+        capacity_bytes: parts.capacity_bytes,
         block_bytes: block_bytes? as u32,
-        keep: keep?,
-        backing: backing?,
+        keep: keep.keep(),
+        backing: parts.backing,
     };
-    let (kind, keep, pace, timing) = (kind?, rule?, pace?, timing?);
-    let mut medium =
-        Medium { kind, contents, keep, pace, timing, flash: None, bridge: None, disks: array };
-    if keep == KeepRule::Auto && medium.contents.backing != Backing::Memory {
+    let Parts { model, flash, bridge, .. } = parts;
+    let mut medium = Medium { kind: kind?, contents, keep, pace: pace?, model, flash, bridge };
+    let has_state = medium.flash.as_ref().is_some_and(|flash| flash.state.is_some());
+    if keep == KeepRule::Auto && (has_state || medium.contents.backing != Backing::Memory) {
+        // A file is also for a server to open.
         medium.keep_everything();
     }
     Some(medium)
 }
 
-/// Reads a medium of flash, which has no timing of its own, behind a bridge or not.
-fn of_flash(
-    fields: Fields<'_>,
-    block_bytes: Option<u64>,
-    rule: Option<KeepRule>,
-    pace: Option<MediumPace>,
-) -> Option<Medium> {
-    let keep = rule.map(KeepRule::keep);
-    let flash = fields.table("flash").and_then(|table| flash::read(table, block_bytes, keep));
-    let bridged = fields.has("bridge");
-    let bridge = match bridged {
-        true => fields.table("bridge").and_then(|table| bridge::read(table, block_bytes)),
-        false => None,
-    };
-    let bridge = match (bridged, bridge, &flash) {
-        (true, Some(bridge), Some(flash)) => Some(Some(checked(&fields, bridge, flash)?)),
-        (bridged, _, _) => (!bridged).then_some(None),
-    };
-    fields.done();
-    let (flash, bridge, pace) = (flash?, bridge?, pace?);
-    let contents = Spec {
-        // It follows from the chips.
-        capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
-        block_bytes: block_bytes? as u32,
-        keep: keep?,
-        backing: Backing::Memory,
-    };
-    let kind = MediumKind::Flash;
-    let has_state = flash.state.is_some();
-    let (flash, keep) = (Some(flash), rule?);
-    let mut medium =
-        Medium { kind, contents, keep, pace, timing: None, flash, bridge, disks: None };
-    if has_state && keep == KeepRule::Auto {
-        // A state is also for a server to open.
-        medium.keep_everything();
+impl Common {
+    /// The rest of the keys of a kind with a [`Model`]: its capacity and its file, then what `model` reads
+    /// for that capacity.
+    fn with_model<M: Model + 'static>(
+        &self,
+        fields: &Fields<'_>,
+        model: impl FnOnce(Option<u64>) -> Option<M>,
+    ) -> Option<Parts> {
+        let capacity_bytes = capacity_bytes(fields, self.block_bytes);
+        let backing = backing(fields, self.rule);
+        let model = model(capacity_bytes);
+        Some(Parts {
+            capacity_bytes: capacity_bytes?,
+            backing: backing?,
+            model: Some(Arc::new(model?)),
+            flash: None,
+            bridge: None,
+        })
     }
-    Some(medium)
-}
-
-/// What a bridge makes of controllers of so many bytes: whole stripes of each.
-fn capacity_behind(bridge: Option<&BridgeOf>, bytes: u64) -> u64 {
-    bridge.map_or(bytes, |bridge| {
-        let stripe = u64::from(bridge.stripe_bytes);
-        bytes / stripe * stripe * u64::from(bridge.controllers)
-    })
-}
-
-/// Behind a bridge flash is new, and kept nowhere.
-fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<BridgeOf> {
-    let expected = "medium.flash.start = \"fresh\" and no medium.flash.state behind a bridge";
-    if flash.start != Start::Fresh || flash.state.is_some() {
-        fields.error("bridge", "flash that has been used", expected);
-        return None;
-    }
-    if u64::from(bridge.stripe_bytes) > flash.capacity_bytes() {
-        fields.error("bridge", "a stripe longer than a controller's flash", "a shorter one");
-        return None;
-    }
-    Some(bridge)
-}
-
-/// The array, which has room for the capacity.
-fn array(fields: &Fields<'_>, capacity_bytes: Option<u64>) -> Option<Array> {
-    let array = fields.table("disks").and_then(disks::read)?;
-    let room = array.bytes();
-    if let Some(bytes) = capacity_bytes.filter(|bytes| *bytes > room) {
-        let expected = format!("at most the {room} bytes that the disks of medium.disks hold");
-        fields.error("capacity", size_text(bytes), expected);
-    }
-    Some(array)
 }
 
 fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> {
@@ -252,25 +260,4 @@ fn backing(fields: &Fields<'_>, keep: Option<KeepRule>) -> Option<Backing> {
         return None;
     }
     Some(Backing::File(PathBuf::from(path)))
-}
-
-fn timing(fields: Fields<'_>) -> Option<Timing> {
-    let channels = fields.number("channels", Due, 1..=64);
-    let banks = fields.number("banks", Due, 1..=1024);
-    let rows = |bytes: u64| bytes.is_power_of_two() && (64..=1 << 20).contains(&bytes);
-    let row_bytes = fields.size("row", Due, rows, "a power of two from \"64 B\" to \"1 MiB\"");
-    let first_byte = fields.span("first_byte", Due, Span::ZERO..=Span::s(1));
-    let next_row = fields.span("next_row", Due, Span::ZERO..=Span::s(1));
-    let bytes_per_s = fields.rate("bandwidth", Due);
-    let write_factor = fields.number("write_factor", Due, 1..=1_000_000);
-    fields.done();
-    Some(Timing {
-        channels: channels? as u32,
-        banks: banks? as u32,
-        row_bytes: row_bytes? as u32,
-        first_byte: first_byte?,
-        next_row: next_row?,
-        bytes_per_s: bytes_per_s?,
-        write_factor: write_factor?,
-    })
 }

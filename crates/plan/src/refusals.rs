@@ -6,6 +6,7 @@ mod ranges;
 
 use std::path::Path;
 
+use media::contents::{Backing, Contents, Spec};
 use proptest::prelude::*;
 
 use super::*;
@@ -258,8 +259,13 @@ fn a_modelled_pace_needs_its_timing() {
     );
     let immediate = without_timing().replace("pace = \"modelled\"", "pace = \"immediate\"");
     let plan = Plan::parse(&immediate, "p.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    let rt = runtime::Rt::simulated(None, runtime::Log::Off);
+    let spec =
+        Spec { capacity_bytes: 4096, backing: Backing::Memory, ..plan.medium.contents.clone() };
+    let contents = || Contents::new(spec.clone()).unwrap();
+    assert!(plan.start_blocks(&rt, contents(), false).is_ok(), "not live");
     assert_eq!(
-        plan.simulated_pace().unwrap_err().to_string(),
+        plan.start_blocks(&rt, contents(), true).err().unwrap().to_string(),
         "p.toml: medium.timing: found nothing, expected the table [medium.timing]: \
          a simulated medium takes the time of its model, whatever medium.pace says"
     );

@@ -7,7 +7,7 @@ use media::contents::{Backing, Keep};
 use runtime::Span;
 
 use super::units::{rate_text, size_text, span_text};
-use super::{Completion, Doorbell, KeepRule, MediumKind, MediumPace, POLICIES, Plan, Sourced};
+use super::{Completion, Doorbell, KeepRule, MediumPace, POLICIES, Plan, Sourced};
 
 impl Plan {
     /// The plan as a person reads it: its parts, the figures that follow from them, then all values
@@ -115,12 +115,6 @@ impl Plan {
 
     fn write_medium(&self, out: &mut String) -> fmt::Result {
         let (medium, contents) = (&self.medium, &self.medium.contents);
-        let kind = match medium.kind {
-            MediumKind::Dram => "DRAM",
-            MediumKind::Pcm => "PCM",
-            MediumKind::Flash => "flash",
-            MediumKind::Disks => "disks that rotate",
-        };
         let kept = match (contents.keep, medium.keep) {
             (Keep::Everything, _) => "every byte kept",
             (Keep::Stamps, KeepRule::Auto) => {
@@ -136,43 +130,11 @@ impl Plan {
             MediumPace::Modelled => "as its model says",
             MediumPace::Immediate => "as fast as the data go",
         };
-        writeln!(out, "medium: {kind}, {}", size_text(contents.capacity_bytes))?;
+        writeln!(out, "medium: {}, {}", medium.kind.title, size_text(contents.capacity_bytes))?;
         let block = size_text(contents.block_bytes.into());
         line(out, "blocks", format_args!("{block}, {kept} {place}"))?;
         line(out, "time, when live", pace)?;
-        if let Some(array) = &medium.disks {
-            let (turn, stripe) = (array.mechanics.revolution, size_text(array.stripe_bytes));
-            let ahead = if array.read_ahead { ", read ahead" } else { "" };
-            line(out, "disks", format_args!("{}, {stripe} each in turn{ahead}", array.disks))?;
-            line(out, "a turn", span_text(turn))?;
-            line(out, "seek, third of all", span_text(array.mechanics.seek_average))?;
-        }
-        if let Some(timing) = &medium.timing {
-            let (channels, banks) = (timing.channels, timing.banks);
-            let row = size_text(timing.row_bytes.into());
-            let rate = rate_text(timing.bytes_per_s);
-            line(out, "channels", format_args!("{channels} of {banks} banks, {rate} each"))?;
-            line(out, "a row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
-            line(out, "a write", format_args!("{} reads", timing.write_factor))?;
-        }
-        if let Some(flash) = &medium.flash {
-            let geometry = &flash.spec.geometry;
-            let (dies, channels) = (geometry.all_dies(), geometry.channels);
-            line(
-                out,
-                "chips",
-                format_args!("{}, {dies} dies on {channels} channels", flash.profile),
-            )?;
-            let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
-            let page = size_text(geometry.page_bytes.into());
-            let layout =
-                format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
-            line(out, "a die", layout)?;
-            line(out, "all of it", size_text(geometry.bytes()))?;
-            let buffer = u64::from(flash.software.slots) * u64::from(geometry.unit_bytes);
-            let cache = format!("{:?}", flash.software.cache).to_lowercase();
-            line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))?;
-        }
+        medium.report(out)?;
         if let Some(span) = self.figures().medium_4k {
             line(out, "4 KiB, first byte", span_text(span))?;
         }
@@ -180,7 +142,8 @@ impl Plan {
     }
 }
 
-fn line(out: &mut String, what: &str, value: impl fmt::Display) -> fmt::Result {
+/// Writes one line: a label and a value.
+pub(super) fn line(out: &mut String, what: &str, value: impl fmt::Display) -> fmt::Result {
     writeln!(out, "  {what:<24}{value}")
 }
 

@@ -10,11 +10,11 @@ use std::rc::Rc;
 use ::device::bridge::{self, Bridge};
 use ::device::drive::Drive;
 use ::device::faults::{Faults, What};
-use ::device::flash::{self, ChipState, Chips};
-use ftl::{Asleep, Cache, Options, Pages};
+use ::device::flash::{ChipState, Chips};
+use ftl::{Asleep, Options, Pages};
 use media::contents::Keep;
 use media::nand::{Lock, Nand, Spec};
-use media::{Banked, Contents, Disks, Faulty, Media};
+use media::{Contents, Faulty, Media};
 use runtime::Rt;
 
 use crate::RunError;
@@ -121,12 +121,7 @@ pub fn chips(
     remains: ChipState,
     modelled: bool,
 ) -> Result<Rc<Chips>, RunError> {
-    let options = flash::Options {
-        timing: modelled.then(|| flash.timing.clone()),
-        protected_buffer: flash.software.cache == Cache::Protected,
-        held_up: flash.held_up,
-    };
-    Ok(Rc::new(Chips::new(rt, remains, options).map_err(RunError::of)?))
+    Ok(Rc::new(Chips::new(rt, remains, flash.options(modelled)).map_err(RunError::of)?))
 }
 
 impl MediumState {
@@ -328,7 +323,10 @@ impl Device {
             MediumState::Flash(kept) if plan.medium.bridge.is_some() => {
                 bridged(rt, *kept, clock, plan)?
             }
-            MediumState::Blocks(contents) => (of_blocks(rt, contents, clock, plan)?, Vec::new()),
+            MediumState::Blocks(contents) => {
+                let blocks = plan.start_blocks(rt, contents, is_modelled(clock, plan));
+                (Medium::Blocks(blocks.map_err(RunError::of)?), Vec::new())
+            }
             MediumState::Flash(kept) => {
                 let flash = flash_of(plan);
                 let FlashState { remains, label, asleep, others: _ } = *kept;
@@ -372,7 +370,7 @@ impl Device {
     /// What its flash has done; none: it is none, or was never mounted.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         match &self.backing {
-            DeviceBacking::Medium(Medium::Banked(_) | Medium::Disks(_)) => None,
+            DeviceBacking::Medium(Medium::Blocks(_)) => None,
             DeviceBacking::Medium(Medium::Flash { drive, chips }) => {
                 Some(FlashStats::of(chips, Some(drive.mounted()?.stats())))
             }
@@ -422,11 +420,8 @@ impl Device {
         self.rt.drop_tasks();
         const HELD: &str = "the device's tasks are gone";
         match self.backing {
-            DeviceBacking::Medium(Medium::Banked(medium)) => {
-                MediumState::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
-            }
-            DeviceBacking::Medium(Medium::Disks(medium)) => {
-                MediumState::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
+            DeviceBacking::Medium(Medium::Blocks(medium)) => {
+                MediumState::Blocks(medium.into_contents().expect(HELD))
             }
             DeviceBacking::Medium(Medium::Flash { drive, chips }) => {
                 let label = Rc::try_unwrap(drive).ok().expect(HELD).into_label();
@@ -465,19 +460,6 @@ fn check_chips(state: &Path, found: &Spec, plan: &Spec) -> Result<(), RunError> 
         _ => "found other chips, expected those of the plan, its seed included".to_owned(),
     };
     Err(RunError(format!("{}: {why}", state.display())))
-}
-
-/// Memory, or disks that rotate.
-fn of_blocks(rt: &Rt, contents: Contents, clock: Clock, plan: &Plan) -> Result<Medium, RunError> {
-    if let Some(array) = plan.medium.disks.clone() {
-        let disks = Disks::new(rt, contents, array, is_modelled(clock, plan));
-        return Ok(Medium::Disks(Rc::new(disks)));
-    }
-    let pace = match clock {
-        Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
-        Clock::Wall => plan.medium.live_pace(),
-    };
-    Ok(Medium::Banked(Rc::new(Banked::new(rt, contents, pace))))
 }
 
 /// Controllers behind the plan's bridge, each with chips and software of its own.

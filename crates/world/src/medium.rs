@@ -10,13 +10,13 @@ use ::device::bridge::Bridge;
 use ::device::dcx::Tagged;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
-use media::{Banked, Disks, Faulty};
+use media::{Blocks, Faulty};
 
 /// What a device stands on.
 #[derive(Clone)]
 pub enum Medium {
-    Banked(Rc<Banked>),
-    Disks(Rc<Disks>),
+    /// Blocks that are kept as contents.
+    Blocks(Blocks),
     Flash {
         drive: Rc<Drive<Chips>>,
         chips: Rc<Chips>,
@@ -40,8 +40,7 @@ pub enum NvmeStore {
 }
 
 media::either!(Medium, medium:
-    Medium::Banked(medium),
-    Medium::Disks(medium),
+    Medium::Blocks(medium),
     Medium::Flash { drive: medium, .. },
     Medium::Bridged { bridge: medium, .. });
 media::either!(NvmeStore, medium: NvmeStore::Plain(medium), NvmeStore::Tagged(medium));

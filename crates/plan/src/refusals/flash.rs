@@ -3,7 +3,7 @@
 use media::nand::Cell;
 
 use super::said;
-use crate::{MediumKind, Plan, Start};
+use crate::{Plan, Start};
 
 /// What is said of small flash with this value, without the place.
 #[track_caller]
@@ -18,10 +18,8 @@ fn refused(key: &str, value: &str, expected: &str) {
 fn flash_is_read_as_it_is_written() {
     let plan = Plan::open("small-flash", &[]).unwrap_or_else(|errors| panic!("{errors}"));
     let flash = plan.medium.flash.as_ref().expect("flash");
-    assert_eq!(
-        (plan.medium.kind, flash.profile, flash.start),
-        (MediumKind::Flash, "tlc", Start::Fresh)
-    );
+    let read = (plan.medium.kind.name, flash.profile, flash.start);
+    assert_eq!(read, ("flash", "tlc", Start::Fresh));
     let geometry = &flash.spec.geometry;
     assert_eq!((geometry.channels, geometry.blocks, geometry.cell), (2, 16, Cell::Tlc));
     assert_eq!(geometry.page_bytes, 16_384, "the profile's");

@@ -64,7 +64,7 @@ pub struct Medium {
     /// Channels; 255 means 255 or more.
     #[bits(8)]
     pub channels: u8,
-    /// Technology: 0, unspecified; 1, DRAM; 2, phase change memory; 3, NAND flash.
+    /// Technology: 0, unspecified; 1, DRAM; 2, phase change memory; 3, NAND flash; 4, rotating disks.
     #[bits(8)]
     pub technology: u8,
     #[bits(8)]

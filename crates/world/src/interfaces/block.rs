@@ -10,7 +10,7 @@ use host::{InitError, block as driver};
 use super::stages::{ASKED, joined};
 use super::{Driver, Interface, Row};
 use crate::medium::BackingStore;
-use plan::{BlockSizing, MediumKind, Plan};
+use plan::{BlockSizing, Plan};
 
 /// Descriptor blocks: one ring, exchanged block by block.
 pub struct Block;
@@ -126,7 +126,7 @@ impl<P: HostPort> Driver<P> for BlockDriver<P> {
 /// # Panics
 /// If the plan has no table `[block]`.
 pub fn block_options(plan: &Plan) -> front::Options {
-    let (block, timing) = (plan.checked::<plan::Block>(), plan.medium.timing.as_ref());
+    let (block, timing) = (plan.checked::<plan::Block>(), plan.medium.timing());
     let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
     let first = timing.map_or(0, |timing| ns(timing.first_byte));
     front::Options {
@@ -136,12 +136,7 @@ pub fn block_options(plan: &Plan) -> front::Options {
         second_engine: block.second_engine,
         ahead: block.ahead as u8,
         channels: timing.map_or(0, |timing| timing.channels.min(255) as u8),
-        technology: match plan.medium.kind {
-            MediumKind::Dram => 1,
-            MediumKind::Pcm => 2,
-            MediumKind::Flash => 3,
-            MediumKind::Disks => 4,
-        },
+        technology: plan.medium.kind.technology,
         read_ns: first,
         write_ns: timing.map_or(0, |t| first.saturating_mul(t.write_factor.min(1 << 16) as u32)),
     }

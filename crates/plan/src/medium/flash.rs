@@ -1,15 +1,27 @@
-//! The table `[medium.flash]`: which chips, how many, and the flash software on them.
+//! NAND flash, with the table `[medium.flash]`: which chips, how many, and the flash software on them.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use device::flash::{shape, spare_bytes};
+use device::flash::{self as chips, shape, spare_bytes};
 use ftl::policy::Choice;
 use ftl::{Cache, Options, Shape, space};
-use media::contents::Keep;
+use media::contents::{Backing, Keep};
 use media::nand::{Errors, Geometry, Profile, Spec, Timing};
 
-use super::fields::{Fields, Source::Welcome};
-use super::units::size_text;
+use super::bridge::{self, BridgeOf};
+use super::{Common, KeepRule, MediumKind, Parts};
+use crate::fields::{Fields, Source::Welcome};
+use crate::report::line;
+use crate::units::size_text;
+
+pub(super) static FLASH: MediumKind = MediumKind {
+    name: "flash",
+    title: "flash",
+    technology: 3,
+    has_metadata: false,
+    read: of_chips,
+};
 
 /// Flash, and the software that makes blocks of it.
 #[derive(Clone, Debug)]
@@ -49,14 +61,81 @@ impl Flash {
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.software.units) * u64::from(self.spec.geometry.unit_bytes)
     }
+
+    /// The options of its chips: with the times of their model, or as fast as the data are copied.
+    pub fn options(&self, modelled: bool) -> chips::Options {
+        chips::Options {
+            timing: modelled.then(|| self.timing.clone()),
+            protected_buffer: self.software.cache == Cache::Protected,
+            held_up: self.held_up,
+        }
+    }
+
+    /// Writes its lines of the report.
+    pub(super) fn report(&self, out: &mut String) -> fmt::Result {
+        let geometry = &self.spec.geometry;
+        let (dies, channels) = (geometry.all_dies(), geometry.channels);
+        let chips = format_args!("{}, {dies} dies on {channels} channels", self.profile);
+        line(out, "chips", chips)?;
+        let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
+        let page = size_text(geometry.page_bytes.into());
+        let layout = format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
+        line(out, "a die", layout)?;
+        line(out, "all of it", size_text(geometry.bytes()))?;
+        let buffer = u64::from(self.software.slots) * u64::from(geometry.unit_bytes);
+        let cache = format!("{:?}", self.software.cache).to_lowercase();
+        line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))
+    }
+}
+
+/// Reads flash, behind a bridge or not.
+fn of_chips(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
+    let (block_bytes, keep) = (common.block_bytes, common.rule.map(KeepRule::keep));
+    let flash = fields.table("flash").and_then(|table| read(table, block_bytes, keep));
+    let bridged = fields.has("bridge");
+    let bridge = match bridged {
+        true => fields.table("bridge").and_then(|table| bridge::read(table, block_bytes)),
+        false => None,
+    };
+    let flash = flash?;
+    let bridge = match bridged {
+        true => Some(checked(fields, bridge?, &flash)?),
+        false => None,
+    };
+    Some(Parts {
+        // It follows from the chips.
+        capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
+        backing: Backing::Memory,
+        model: None,
+        flash: Some(flash),
+        bridge,
+    })
+}
+
+/// What a bridge makes of controllers of so many bytes: whole stripes of each.
+fn capacity_behind(bridge: Option<&BridgeOf>, bytes: u64) -> u64 {
+    bridge.map_or(bytes, |bridge| {
+        let stripe = u64::from(bridge.stripe_bytes);
+        bytes / stripe * stripe * u64::from(bridge.controllers)
+    })
+}
+
+/// Behind a bridge flash is new, and kept nowhere.
+fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<BridgeOf> {
+    let expected = "medium.flash.start = \"fresh\" and no medium.flash.state behind a bridge";
+    if flash.start != Start::Fresh || flash.state.is_some() {
+        fields.error("bridge", "flash that has been used", expected);
+        return None;
+    }
+    if u64::from(bridge.stripe_bytes) > flash.capacity_bytes() {
+        fields.error("bridge", "a stripe longer than a controller's flash", "a shorter one");
+        return None;
+    }
+    Some(bridge)
 }
 
 /// Reads the table, for blocks of so many bytes, of which this is kept.
-pub(super) fn read(
-    fields: Fields<'_>,
-    block_bytes: Option<u64>,
-    keep: Option<Keep>,
-) -> Option<Flash> {
+fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Option<Flash> {
     let known: Vec<_> = Profile::all().into_iter().map(|one| (one.name, one.name)).collect();
     let profile = fields.choice("profile", &known).and_then(Profile::named);
     // A bad profile has been told; the other keys are judged all the same.

@@ -1,9 +1,9 @@
 //! The table `[medium.bridge]`: several SSD controllers behind a bridge, each with the chips and the software
 //! of `[medium.flash]`. A plan may be without it; its device then has one controller, and no bridge.
 
-use device::bridge::Timing;
+use device::bridge::{Options, Timing};
 
-use super::fields::{Fields, Source::Welcome};
+use crate::fields::{Fields, Source::Welcome};
 
 /// A bridge, and what is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,17 @@ pub struct BridgeOf {
     pub queue: u32,
     /// What passing the bridge takes.
     pub timing: Timing,
+}
+
+impl BridgeOf {
+    /// The options of the bridge: with its times, or as fast as the data are copied.
+    pub fn options(&self, modelled: bool) -> Options {
+        Options {
+            stripe_bytes: self.stripe_bytes,
+            queue: self.queue,
+            timing: modelled.then_some(self.timing),
+        }
+    }
 }
 
 /// Reads the table, for blocks of so many bytes.

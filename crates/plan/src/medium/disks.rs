@@ -1,14 +1,54 @@
-//! The table `[medium.disks]`: disks that rotate, as an array.
+//! Rotating disks as an array, with the table `[medium.disks]`.
+
+use std::fmt;
+use std::rc::Rc;
 
 use media::disks::{Array, Mechanics};
-use runtime::Span;
+use media::{Blocks, Contents, Disks};
+use runtime::{Rt, Span};
 
-use super::fields::{Fields, Source::Due};
+use super::{MediumKind, Missing, Model};
+use crate::fields::{Fields, Source::Due};
+use crate::report::line;
+use crate::units::{size_text, span_text};
+
+pub(super) static DISKS: MediumKind = MediumKind {
+    name: "disks",
+    title: "disks that rotate",
+    technology: 4,
+    has_metadata: false,
+    read: |fields, common| common.with_model(fields, |capacity| sized(fields, capacity)),
+};
 
 /// The longest track, and the longest stripe element, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-pub(super) fn read(fields: Fields<'_>) -> Option<Array> {
+impl Model for Array {
+    fn report(&self, out: &mut String) -> fmt::Result {
+        let (turn, stripe) = (self.mechanics.revolution, size_text(self.stripe_bytes));
+        let ahead = if self.read_ahead { ", read ahead" } else { "" };
+        line(out, "disks", format_args!("{}, {stripe} each in turn{ahead}", self.disks))?;
+        line(out, "a turn", span_text(turn))?;
+        line(out, "seek, third of all", span_text(self.mechanics.seek_average))
+    }
+
+    fn start(&self, rt: &Rt, contents: Contents, modelled: bool) -> Result<Blocks, Missing> {
+        Ok(Blocks::Disks(Rc::new(Disks::new(rt, contents, self.clone(), modelled))))
+    }
+}
+
+/// The array, which has room for the capacity.
+fn sized(fields: &Fields<'_>, capacity_bytes: Option<u64>) -> Option<Array> {
+    let array = fields.table("disks").and_then(array)?;
+    let room = array.bytes();
+    if let Some(bytes) = capacity_bytes.filter(|bytes| *bytes > room) {
+        let expected = format!("at most the {room} bytes that the disks of medium.disks hold");
+        fields.error("capacity", size_text(bytes), expected);
+    }
+    Some(array)
+}
+
+fn array(fields: Fields<'_>) -> Option<Array> {
     let disks = fields.number("number", Due, 1..=64);
     let whole = |bytes: u64| bytes.is_multiple_of(4096) && (4096..=BYTES_MAX).contains(&bytes);
     let expected = "a multiple of 4 KiB, at most \"64 MiB\"";
