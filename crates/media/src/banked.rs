@@ -8,7 +8,7 @@
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 
-use runtime::{Line, Rt, Span, Time, Waits};
+use runtime::{Key, Line, Rt, Span, Time, Waits};
 
 use crate::contents::{Contents, Keep, STAMP_BYTES};
 use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata};
@@ -16,8 +16,8 @@ use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata};
 /// Stages that this medium records.
 pub const STAGES: &[&str] = &["media wait", "media"];
 
-/// Timing of a banked medium. The plan has the source of every number.
-#[derive(Clone, Debug)]
+/// Timing of a banked medium: the table `[medium.timing]` of a plan, which has the source of every number.
+#[derive(Clone, Debug, Default)]
 pub struct Timing {
     /// Number of channels; consecutive rows are on consecutive channels.
     pub channels: u32,
@@ -252,6 +252,22 @@ struct Rows {
 }
 
 impl Timing {
+    /// The keys of its table.
+    pub const KEYS: &[Key<Timing>] = &[
+        Key::number("channels", 1..=64, |t| t.channels.into(), |t, n| t.channels = n as u32),
+        Key::number("banks", 1..=1024, |t| t.banks.into(), |t, n| t.banks = n as u32),
+        Key::power_of_two(
+            "row",
+            64..=1 << 20,
+            |t| t.row_bytes.into(),
+            |t, n| t.row_bytes = n as u32,
+        ),
+        Key::span("first_byte", Span::s(1), |t| t.first_byte.0, |t, n| t.first_byte = Span(n)),
+        Key::span("next_row", Span::s(1), |t| t.next_row.0, |t, n| t.next_row = Span(n)),
+        Key::rate("bandwidth", |t| t.bytes_per_s, |t, n| t.bytes_per_s = n),
+        Key::number("write_factor", 1..=1_000_000, |t| t.write_factor, |t, n| t.write_factor = n),
+    ];
+
     #[inline]
     fn stream(&self, bytes: u64) -> Span {
         const PS_PER_S: u64 = 1_000_000_000_000;

@@ -21,6 +21,7 @@ mod block;
 mod built_in;
 mod collector;
 mod dcx;
+mod declared;
 mod device;
 mod document;
 mod errors;

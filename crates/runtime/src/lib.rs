@@ -1,4 +1,5 @@
-//! Two clocks, one executor, FIFO servers and other contended resources, RNG and event log.
+//! Two clocks, one executor, FIFO servers and other contended resources, RNG and event log; and the declaration
+//! of configuration keys.
 //!
 //! Independent of storage. Protocol code is straight-line `async`: time passes at an `.await` and nowhere
 //! else. The same code runs in virtual time, where the clock jumps from event to event, and live, where it
@@ -22,6 +23,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod keys;
 mod log;
 mod pass;
 mod resource;
@@ -35,6 +37,7 @@ mod wait;
 #[cfg(feature = "std")]
 mod wall;
 
+pub use keys::{Key, Unit};
 pub use log::{Entry, Log};
 pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Spend, Turn, Urgency, Waits};
 pub use rng::Rng;

@@ -7,7 +7,7 @@ mod stats;
 use std::path::Path;
 use std::rc::Rc;
 
-use ::device::bridge::{self, Bridge};
+use ::device::bridge::Bridge;
 use ::device::drive::Drive;
 use ::device::faults::{Faults, What};
 use ::device::flash::{ChipState, Chips};
@@ -482,12 +482,7 @@ fn bridged(
         drives.push(Drive::start(rt, chips.clone(), software, keep, label));
         all.push(chips);
     }
-    let options = bridge::Options {
-        stripe_bytes: of.stripe_bytes,
-        queue: of.queue,
-        timing: modelled.then_some(of.timing),
-    };
-    let bridge = Rc::new(Bridge::new(rt, drives, options));
+    let bridge = Rc::new(Bridge::new(rt, drives, of.options(modelled)));
     Ok((Medium::Bridged { bridge, chips: all.clone() }, all))
 }
 

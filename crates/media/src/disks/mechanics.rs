@@ -1,9 +1,9 @@
 //! Disk mechanics: seeks, rotation, zones of different track lengths. Integers only.
 
-use runtime::{Span, Time};
+use runtime::{Key, Span, Time};
 
-/// Mechanics of one disk. The plan has the source of every number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Mechanics of one disk: the table `[medium.disks]` of a plan, which has the source of every number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mechanics {
     /// Duration of one revolution.
     pub revolution: Span,
@@ -45,7 +45,55 @@ pub(super) struct Places {
     bytes: u64,
 }
 
+/// The longest track, bytes.
+const TRACK_BYTES_MAX: u64 = 64 << 20;
+
+/// A minute in picoseconds, for revolutions per minute.
+const MINUTE: u64 = 60_000_000_000_000;
+
 impl Mechanics {
+    /// Keys of the table.
+    pub const KEYS: &[Key<Mechanics>] = &[
+        Key::number(
+            "rpm",
+            1000..=100_000,
+            |m| MINUTE / m.revolution.0,
+            |m, n| m.revolution = Span(MINUTE / n),
+        ),
+        Key::number("heads", 1..=16, |m| m.heads.into(), |m, n| m.heads = n as u32),
+        Key::number("cylinders", 64..=1_000_000, |m| m.cylinders, |m, n| m.cylinders = n),
+        Key::number("zones", 1..=64, |m| m.zones.into(), |m, n| m.zones = n as u32),
+        Key::multiple(
+            "outer_track",
+            1,
+            4096..=TRACK_BYTES_MAX,
+            |m| m.outer_track_bytes,
+            |m, n| m.outer_track_bytes = n,
+        ),
+        Key::multiple(
+            "inner_track",
+            1,
+            4096..=TRACK_BYTES_MAX,
+            |m| m.inner_track_bytes,
+            |m, n| m.inner_track_bytes = n,
+        ),
+        Key::span("seek_one", Span::s(1), |m| m.seek_one.0, |m, n| m.seek_one = Span(n)),
+        Key::span(
+            "seek_average",
+            Span::s(1),
+            |m| m.seek_average.0,
+            |m, n| m.seek_average = Span(n),
+        ),
+        Key::span("seek_full", Span::s(1), |m| m.seek_full.0, |m, n| m.seek_full = Span(n)),
+        Key::span(
+            "write_settle",
+            Span::s(1),
+            |m| m.write_settle.0,
+            |m, n| m.write_settle = Span(n),
+        ),
+        Key::span("overhead", Span::s(1), |m| m.overhead.0, |m, n| m.overhead = Span(n)),
+    ];
+
     /// Returns true if the numbers describe a disk.
     pub fn is_sense(&self) -> bool {
         let tracks = self.inner_track_bytes > 0 && self.inner_track_bytes <= self.outer_track_bytes;

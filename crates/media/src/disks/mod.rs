@@ -15,14 +15,14 @@ use std::rc::Rc;
 
 use arm::{Arm, Wanted};
 pub use mechanics::Mechanics;
-use runtime::{Rt, Time, Waits};
+use runtime::{Key, Rt, Time, Waits};
 
 use crate::banked::{Banked, Pace};
 use crate::contents::Contents;
 use crate::{BlockMetadata, Extent, Media, MediaError};
 
-/// RAID 0 array of disks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// RAID 0 array of disks: the table `[medium.disks]` of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Array {
     /// Number of disks.
     pub disks: u32,
@@ -47,6 +47,20 @@ pub struct Disks {
 }
 
 impl Array {
+    /// Keys of its table, without those of the [mechanics](Mechanics::KEYS).
+    pub const KEYS: &[Key<Array>] = &[
+        Key::number("number", 1..=64, |a| a.disks.into(), |a, n| a.disks = n as u32),
+        Key::multiple(
+            "stripe",
+            4096,
+            4096..=64 << 20,
+            |a| a.stripe_bytes,
+            |a, n| a.stripe_bytes = n,
+        ),
+        Key::flag("read_ahead", |a| a.read_ahead.into(), |a, n| a.read_ahead = n == 1),
+        Key::number("streams", 1..=1024, |a| a.streams.into(), |a, n| a.streams = n as u32),
+    ];
+
     /// Capacity of the array in bytes: whole stripes.
     pub fn bytes(&self) -> u64 {
         self.mechanics.bytes() / self.stripe_bytes * self.stripe_bytes * u64::from(self.disks)

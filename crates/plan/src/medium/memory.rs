@@ -7,7 +7,8 @@ use media::{Banked, Blocks, Contents, Pace, Timing};
 use runtime::{Rt, Span};
 
 use super::{Common, MediumKind, MediumPace, Missing, Model, Parts};
-use crate::fields::{Fields, Source::Due};
+use crate::declared;
+use crate::fields::Fields;
 use crate::report::line;
 use crate::units::{rate_text, size_text, span_text};
 
@@ -28,7 +29,8 @@ impl Model for Memory {
         let rate = rate_text(timing.bytes_per_s);
         line(out, "channels", format_args!("{channels} of {banks} banks, {rate} each"))?;
         line(out, "a row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
-        line(out, "a write", format_args!("{} reads", timing.write_factor))
+        line(out, "a write", format_args!("{} reads", timing.write_factor))?;
+        declared::report(out, Timing::KEYS, timing)
     }
 
     fn first_of_4k(&self) -> Option<Span> {
@@ -73,24 +75,9 @@ fn read(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
 }
 
 fn timing(fields: Fields<'_>) -> Option<Timing> {
-    let channels = fields.number("channels", Due, 1..=64);
-    let banks = fields.number("banks", Due, 1..=1024);
-    let rows = |bytes: u64| bytes.is_power_of_two() && (64..=1 << 20).contains(&bytes);
-    let row_bytes = fields.size("row", Due, rows, "a power of two from \"64 B\" to \"1 MiB\"");
-    let first_byte = fields.span("first_byte", Due, Span::ZERO..=Span::s(1));
-    let next_row = fields.span("next_row", Due, Span::ZERO..=Span::s(1));
-    let bytes_per_s = fields.rate("bandwidth", Due);
-    let write_factor = fields.number("write_factor", Due, 1..=1_000_000);
+    let timing = fields.declared(Timing::KEYS);
     fields.done();
-    Some(Timing {
-        channels: channels? as u32,
-        banks: banks? as u32,
-        row_bytes: row_bytes? as u32,
-        first_byte: first_byte?,
-        next_row: next_row?,
-        bytes_per_s: bytes_per_s?,
-        write_factor: write_factor?,
-    })
+    timing
 }
 
 #[cfg(test)]
