@@ -1,44 +1,21 @@
 //! Drop tests: every future is dropped at every await. Memory that the device may still write stays in use,
 //! and is freed when it cannot.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::common::fake::{Aborts, Answer, Traits};
-use crate::common::{BLOCK, World, pattern, poll_times};
+use crate::common::{BLOCK, Canaries, Operation, World, operations, pattern, poll_times};
 use bus::sim::SimHost;
-use bus::{Buffer, HostPort};
 use host::BlockDevice;
 use host::nvme::{Completion, Doorbell, Options, Queue, QueueOptions};
 use runtime::Span;
-use wire::{BusAddr, Lba};
+use wire::Lba;
 
 /// A length unique in these tests, so that its addresses are known.
 const BYTES: usize = 64 << 10;
+const CANARIES: usize = 40;
 
 type Q = Rc<Queue<SimHost>>;
-type Operation = fn(Q, Buffer) -> Pin<Box<dyn Future<Output = ()>>>;
-
-const OPERATIONS: [(&str, Operation); 3] = [
-    ("read", |queue, buffer| {
-        Box::pin(async move {
-            queue.read(Lba(8), buffer).await.1.unwrap();
-        })
-    }),
-    ("write", |queue, buffer| {
-        Box::pin(async move {
-            queue.write(Lba(8), buffer, false).await.1.unwrap();
-        })
-    }),
-    ("flush", |queue, buffer| {
-        Box::pin(async move {
-            queue.flush().await.unwrap();
-            drop(buffer);
-        })
-    }),
-];
-
 fn all_ways() -> impl Iterator<Item = QueueOptions> {
     let completions = [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }];
     completions.into_iter().flat_map(|completion| {
@@ -51,35 +28,13 @@ fn all_ways() -> impl Iterator<Item = QueueOptions> {
     })
 }
 
-/// Buffers of another user, at whatever addresses are free now.
-struct Canaries(Vec<Buffer>);
-
-impl Canaries {
-    const COUNT: usize = 40;
-
-    fn new(world: &World) -> Canaries {
-        let new = |_| world.host.arena().buffer(BYTES).unwrap();
-        let buffers: Vec<_> = (0..Canaries::COUNT).map(new).collect();
-        buffers.iter().for_each(|buffer| buffer.copy_in(0, &vec![0xee; BYTES]));
-        Canaries(buffers)
-    }
-
-    fn hold(&self, place: BusAddr) -> bool {
-        self.0.iter().any(|buffer| buffer.at() == place)
-    }
-
-    #[track_caller]
-    fn assert_alive(&self) {
-        for buffer in &self.0 {
-            let mut seen = vec![0; BYTES];
-            buffer.copy_out(0, &mut seen);
-            assert!(seen.iter().all(|byte| *byte == 0xee), "somebody wrote here");
-        }
-    }
-}
-
-/// Polls one operation `times` times, then drops it. Returns true if it had ended.
-async fn drop_after(world: &World, queue: &Q, (name, run): (&str, Operation), times: u32) -> bool {
+/// One operation, polled so many times and then dropped. Gives whether it had ended by then.
+async fn drop_after(
+    world: &World,
+    queue: &Q,
+    (name, run): (&str, Operation<Q>),
+    times: u32,
+) -> bool {
     let buffer = queue.buffer(BYTES).unwrap();
     let place = buffer.at();
     let before = queue.counters();
@@ -89,9 +44,8 @@ async fn drop_after(world: &World, queue: &Q, (name, run): (&str, Operation), ti
     let in_flight = submitted - (counters.completions - before.completions);
     assert_eq!(queue.slots_free() as u64, 2 - in_flight, "{name} after {times} polls");
 
-    // The arena reuses the latest freed memory first: the canaries get the buffer's address, unless it is in
-    // use.
-    let canaries = Canaries::new(world);
+    // What was freed last is given first: the canaries get the buffer's place, unless it is taken.
+    let canaries = Canaries::new(&world.host, BYTES, CANARIES);
     let taken = in_flight == 1 && name != "flush";
     assert_eq!(canaries.hold(place), !taken, "{name} after {times} polls");
     world.rt.sleep(Span::ms(2)).await;
@@ -105,7 +59,7 @@ async fn drop_after(world: &World, queue: &Q, (name, run): (&str, Operation), ti
 #[test]
 fn io_dropped_at_every_await_is_safe() {
     for options in all_ways() {
-        for operation in OPERATIONS {
+        for operation in operations() {
             let io = |_, _: &_| Answer::After(Span::us(100));
             let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
             world.rt.block_on(async {
@@ -169,7 +123,7 @@ fn reset_frees_slot_and_buffer_of_orphan() {
         poll_times(queue.read(Lba(0), buffer), 2).await;
         world.rt.sleep(Span::s(4)).await;
         assert_eq!((queue.slots_free(), controller.resets()), (0, 0));
-        let canaries = Canaries::new(&world);
+        let canaries = Canaries::new(&world.host, BYTES, CANARIES);
         assert!(!canaries.hold(place));
         world.rt.sleep(Span::s(10)).await;
         assert_eq!((queue.slots_free(), controller.resets()), (1, 1));
@@ -195,7 +149,7 @@ fn read_dropped_around_reset_is_safe() {
             });
             let buffer = queue.buffer(BYTES).unwrap();
             let ended = poll_times(queue.read(Lba(0), buffer), times).await.is_some();
-            let canaries = Canaries::new(&world);
+            let canaries = Canaries::new(&world.host, BYTES, CANARIES);
             world.rt.sleep(Span::ms(200)).await;
             canaries.assert_alive();
             assert_eq!((queue.slots_free(), controller.resets()), (1, 1));

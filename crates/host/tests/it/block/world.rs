@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bus::Buffer;
-use bus::link::LinkSpec;
-use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::sim::{SimBus, SimHost, SimSpec};
 use host::BlockDevice;
 use host::block::{Disk, Driver, Options, Sizing};
 use host::nvme::Completion;
 use runtime::{Either, Log, Rt, Span, race};
-use wire::pcie::Generation;
-use wire::{BusAddr, Lba};
+use wire::Lba;
+
+use crate::common::{bus_spec, cost};
 
 use super::fake::{BLOCK_BYTES, Fake, Traits};
 
@@ -49,42 +49,15 @@ pub fn options() -> Options {
 impl World {
     pub fn new(traits: Traits) -> World {
         let rt = Rt::simulated(None, Log::Off);
-        let cost = |name, ns| NamedCost { name, span: Span::ns(ns) };
         let spec = SimSpec {
-            link: LinkSpec {
-                generation: Generation::Gen3,
-                lanes: 4,
-                mps: 256,
-                mrrs: 512,
-                rcb: 64,
-                completion_bytes: 64,
-                ecrc: false,
-                latency: Span::ns(150),
-                host_read: Span::ns(100),
-                device_read: Span::ns(50),
-                tlps_per_dllp: 4,
-                credits: None,
-                held_up: None,
-                coherent: false,
-            },
-            memory_base: BusAddr(0x1_0000_0000),
-            memory_bytes: 4 << 20,
-            register_bytes: 0x1000,
-            masks: None,
-            relaxed_ordering: false,
             cores: 2,
-            poll: Span::ns(20),
-            interrupt: Span::ns(500),
             host_costs: vec![
                 cost("submit", 90),
                 cost("announce", 50),
                 cost("complete", 60),
                 cost("context switch", 1200),
             ],
-            device_costs: vec![],
-            device_processors: 0,
-            device_copy: None,
-            seed: 1,
+            ..bus_spec()
         };
         let bus = SimBus::new(&rt, spec);
         let fake = Fake::start(bus.device(), traits);

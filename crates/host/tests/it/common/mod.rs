@@ -6,16 +6,19 @@ mod fake_io;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::{Buffer, HostPort};
 use fake::{Fake, Traits};
+use host::BlockDevice;
 use host::nvme::{Controller, GUARD_COST, Options, Queue, QueueOptions};
 use runtime::{Either, Log, Rng, Rt, Signal, Span, Traces, race};
-use wire::BusAddr;
 use wire::pcie::Generation;
+use wire::{BusAddr, Lba};
 
 pub const BLOCK: usize = 512;
 
@@ -61,11 +64,13 @@ pub struct Setup {
     pub free_cpu: bool,
 }
 
-pub fn spec(free_cpu: bool) -> SimSpec {
-    let cost = |name, ns| {
-        let ns = if free_cpu { 0 } else { ns };
-        NamedCost { name, span: Span::ns(ns) }
-    };
+/// A cost of the host's or the device's software.
+pub fn cost(name: &'static str, ns: u64) -> NamedCost {
+    NamedCost { name, span: Span::ns(ns) }
+}
+
+/// A modelled bus on which software costs nothing.
+pub fn bus_spec() -> SimSpec {
     SimSpec {
         link: LinkSpec {
             generation: Generation::Gen3,
@@ -84,12 +89,27 @@ pub fn spec(free_cpu: bool) -> SimSpec {
             coherent: false,
         },
         memory_base: BusAddr(0x1_0000_0000),
-        memory_bytes: 16 << 20,
-        register_bytes: 0x2000,
+        memory_bytes: 4 << 20,
+        register_bytes: 0x1000,
         relaxed_ordering: false,
         cores: 1,
         poll: Span::ns(20),
         interrupt: Span::ns(500),
+        host_costs: vec![],
+        device_costs: vec![],
+        device_processors: 0,
+        device_copy: None,
+        masks: None,
+        seed: 1,
+    }
+}
+
+/// The bus of the NVMe driver's tests.
+pub fn spec(free_cpu: bool) -> SimSpec {
+    let cost = |name, ns| cost(name, if free_cpu { 0 } else { ns });
+    SimSpec {
+        memory_bytes: 16 << 20,
+        register_bytes: 0x2000,
         host_costs: vec![
             cost("submit", 90),
             cost(GUARD_COST, 200),
@@ -101,11 +121,7 @@ pub fn spec(free_cpu: bool) -> SimSpec {
             cost("respond", 8),
             cost("take response", 20),
         ],
-        device_costs: vec![],
-        device_processors: 0,
-        device_copy: None,
-        masks: None,
-        seed: 1,
+        ..bus_spec()
     }
 }
 
@@ -155,7 +171,60 @@ pub fn pattern(lba: u64) -> Vec<u8> {
     (0..BLOCK).map(|i| (lba.wrapping_mul(37) as u8).wrapping_add(i as u8)).collect()
 }
 
-/// Polls a future at most `times` times, then drops it. Returns its output if it was ready.
+/// An operation that is dropped while it is under way.
+pub type Operation<D> = fn(D, Buffer) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// A read and a write of the buffer's length, and a flush.
+pub fn operations<D: BlockDevice + 'static>() -> [(&'static str, Operation<D>); 3] {
+    [
+        ("read", |device, buffer| {
+            Box::pin(async move {
+                device.read(Lba(8), buffer).await.1.unwrap();
+            })
+        }),
+        ("write", |device, buffer| {
+            Box::pin(async move {
+                device.write(Lba(8), buffer, false).await.1.unwrap();
+            })
+        }),
+        ("flush", |device, buffer| {
+            Box::pin(async move {
+                device.flush().await.unwrap();
+                drop(buffer);
+            })
+        }),
+    ]
+}
+
+/// Memory of somebody else, at whatever places are free now.
+pub struct Canaries(Vec<Buffer>);
+
+impl Canaries {
+    /// As many of this length as there is room for, up to `most`.
+    pub fn new(host: &SimHost, bytes: usize, most: usize) -> Canaries {
+        let canary = |_| {
+            let buffer = host.arena().buffer(bytes).ok()?;
+            buffer.copy_in(0, &vec![0xee; bytes]);
+            Some(buffer)
+        };
+        Canaries((0..most).map_while(canary).collect())
+    }
+
+    pub fn hold(&self, place: BusAddr) -> bool {
+        self.0.iter().any(|buffer| buffer.at() == place)
+    }
+
+    #[track_caller]
+    pub fn assert_alive(&self) {
+        for buffer in &self.0 {
+            let mut seen = vec![0; buffer.bytes()];
+            buffer.copy_out(0, &mut seen);
+            assert!(seen.iter().all(|byte| *byte == 0xee), "somebody wrote here");
+        }
+    }
+}
+
+/// Polls a future so many times, then drops it. Gives its output if it came before.
 pub async fn poll_times<F: Future>(future: F, times: u32) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polls = 0;

@@ -4,14 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bus::link::LinkSpec;
-use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort, OutOfMemory};
 use host::dcx::{Driver, Queue, QueueOptions, Tags};
 use host::nvme::Completion;
 use host::{BlockDevice, Geometry, InitError, IoError};
 use runtime::{Either, Log, Rt, Span, race};
-use wire::pcie::Generation;
 use wire::{BusAddr, Lba};
+
+use crate::common::{bus_spec, cost};
 
 use super::fake::{BLOCK, BLOCKS, Fake, Traits};
 
@@ -103,42 +104,18 @@ impl World {
     /// Packets arrive in order if `packet_bytes` is `None`, otherwise in any order.
     pub fn new(packet_bytes: Option<u32>, traits: Traits) -> World {
         let rt = Rt::simulated(None, Log::Off);
-        let cost = |name, ns| NamedCost { name, span: Span::ns(ns) };
+        let usual = bus_spec();
+        let mps = packet_bytes.unwrap_or(usual.link.mps);
         let spec = SimSpec {
-            link: LinkSpec {
-                generation: Generation::Gen3,
-                lanes: 4,
-                mps: packet_bytes.unwrap_or(256),
-                mrrs: 512,
-                rcb: 64,
-                completion_bytes: 64,
-                ecrc: false,
-                latency: Span::ns(150),
-                host_read: Span::ns(100),
-                device_read: Span::ns(50),
-                tlps_per_dllp: 4,
-                credits: None,
-                held_up: None,
-                coherent: false,
-            },
-            memory_base: BusAddr(0x1_0000_0000),
-            memory_bytes: 4 << 20,
-            register_bytes: 0x1000,
-            masks: None,
+            link: LinkSpec { mps, ..usual.link },
             relaxed_ordering: packet_bytes.is_some(),
-            cores: 1,
-            poll: Span::ns(20),
-            interrupt: Span::ns(500),
             host_costs: vec![
                 cost("mark", 1),
                 cost("submit", 90),
                 cost("complete", 60),
                 cost("context switch", 1200),
             ],
-            device_costs: vec![],
-            device_processors: 0,
-            device_copy: None,
-            seed: 1,
+            ..usual
         };
         let bus = SimBus::new(&rt, spec);
         let fake = Fake::start(bus.device(), traits);
