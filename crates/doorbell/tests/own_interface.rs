@@ -4,10 +4,10 @@
 //! This program is both: the tests, and, told so by its first word, the command with a mailbox more. A harness
 //! would take the command's words for its own.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use testing::mailbox::{Mailbox, Table};
+use testing::server::Server;
 use testing::{Folder, Said, said};
 use world::interfaces::{self, Interface};
 
@@ -104,25 +104,12 @@ fn it_runs_in_both_worlds(folder: &Folder) {
     assert!(waits(&one) && !waits(&all), "{one}{all}");
 }
 
-/// A server that is killed when it is dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn it_is_served(folder: &Folder) {
     folder.file("mixed.fio", JOB);
     let sets = ["--set", "medium.capacity=64 MiB"];
     let arguments = [&["serve", "live", "--shm", "./door", "--interface", "mailbox"], &sets[..]];
     let mut serve = command(folder, &arguments.concat());
-    let mut server = Server(serve.stdout(Stdio::piped()).spawn().expect("it starts"));
-    let mut line = String::new();
-    let out = server.0.stdout.take().expect("a pipe");
-    BufReader::new(out).read_line(&mut line).expect("it says that it waits");
+    let _server = Server::listening(folder, &mut serve);
     let client = ["run", "mixed.fio", "--world", "live", "--socket", "./door"];
     let said = well(folder, &[&client, &["--interface", "mailbox"][..], &sets].concat());
     assert!(said.contains("live, two processes, plan live, mailbox"), "{said}");

@@ -3,6 +3,7 @@
 
 pub mod flushed;
 pub mod mailbox;
+pub mod server;
 pub mod system;
 
 use std::path::{Path, PathBuf};

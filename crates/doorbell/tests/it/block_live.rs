@@ -6,13 +6,13 @@
 //! that nobody else uses; `in_one_thread` is the same with both ends on one core, and ends anywhere.
 
 use std::cell::Cell;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Folder, clean, doorbell, only, operations, plan, said, work};
+use crate::common::{
+    Folder, across_two_processes, assert_verified, clean, only, operations, plan, serve, work,
+};
 use bus::live::Shared;
 use device::block::Front;
 use host::{BlockDevice, Kind};
@@ -260,13 +260,9 @@ fn a_device_that_is_killed_is_reported() {
     let _turn = testing::turn();
     let folder = Folder::new("block");
     let sets: Vec<_> = SMALL.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let mut server =
-        doorbell(&folder, &["serve", "live", "--shm", "socket", "--interface", "block"]);
     let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let mut server = server.args(sets).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut lines = BufReader::new(server.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    lines.read_line(&mut line).expect("a line of the server");
+    let words: Vec<_> = ["--interface", "block"].into_iter().chain(sets).collect();
+    let mut server = serve(&folder, "--shm", &words, None);
     let (progress, socket) = (Arc::<Progress>::default(), folder.path("socket"));
     let told = progress.clone();
     let host = std::thread::spawn(move || {
@@ -283,8 +279,7 @@ fn a_device_that_is_killed_is_reported() {
     while progress.operations() < 200 && !host.is_finished() {
         std::thread::yield_now();
     }
-    server.kill().expect("the server lives");
-    server.wait().expect("the server has ended");
+    server.kill();
     let (errors, said) = host.join().expect("it ends").expect("a device that was there");
     assert!(errors >= 32 && said.contains("gone"), "{errors} errors: {said}");
 }
@@ -295,21 +290,9 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
     let folder = Folder::new("blocks");
     let sets =
         ["medium.capacity=64 MiB", "host.memory=64 MiB", "host.retries=100", "block.ahead=8"];
-    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let job = "[mixed]\nrw=randrw\nbssplit=512/40:4k/40:64k/20\niodepth=32\nsize=1m\n\
         io_size=10g\nnorandommap=1\nnumber_ios=1200\nverify=crc32c\nverify_fatal=1\n";
-    let job = folder.file("mixed.fio", job).display().to_string();
-    let mut server =
-        doorbell(&folder, &["serve", "live", "--shm", "socket", "--interface", "block"]);
-    let mut server = server.args(&sets).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut line = String::new();
-    let mut lines = BufReader::new(server.stdout.take().expect("a pipe"));
-    lines.read_line(&mut line).expect("a line of the server");
-    let arguments = ["run", &job, "--world", "live", "--interface", "block", "--socket", "socket"];
-    let run = said(doorbell(&folder, &arguments).args(["--resets", "5"]).args(&sets));
-    server.kill().expect("the server lives");
-    server.wait().expect("the server has ended");
-    assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{}", run.out);
-    assert!(run.out.contains(" blocks verified"), "{}", run.out);
+    let run = across_two_processes((&folder, "block"), &sets, (job, "5"));
+    assert_verified(&run, 0);
     assert!(run.out.contains("note: 5 of 5 resets came under the work"), "{}", run.out);
 }

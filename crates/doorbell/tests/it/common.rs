@@ -1,10 +1,90 @@
 //! What tests of the command share.
 
+use std::path::{Path, PathBuf};
+
+pub use testing::server::Server;
 pub use testing::*;
+
+use bus::live::{self, LiveHost};
+use plan::Plan;
+use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
+use world::interfaces::{Interface, Nvme};
 
 /// The command, in this folder.
 pub fn doorbell(folder: &Folder, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_doorbell"));
     command.current_dir(folder.at()).args(arguments).stdin(std::process::Stdio::null());
     command
+}
+
+/// Serves at `socket` of the folder by this front end, in memory or on an image.
+pub fn serve(folder: &Folder, front_end: &str, sets: &[&str], image: Option<&Path>) -> Server {
+    let file = image.map(|image| format!("medium.file={:?}", image.display().to_string()));
+    let mut command = doorbell(folder, &["serve", "live", front_end, "socket"]);
+    let command = command.args(sets).args(file.iter().flat_map(|set| ["--set", set]));
+    Server::listening(folder, command)
+}
+
+/// Reads and writes of 512 B to 1 MiB, 128 at once, so many of them.
+pub fn mixed(folder: &Folder, ios: u64) -> PathBuf {
+    let text = format!(
+        "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\nsize=16m\n\
+         io_size=1t\nnorandommap=1\nnumber_ios={ios}\nfsync=64\nverify=crc32c\n"
+    );
+    folder.file("mixed.fio", &text)
+}
+
+/// The job `mixed` ended well, and has verified more blocks than this.
+#[track_caller]
+pub fn assert_verified(said: &Said, more_than: u64) {
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    let verified = said.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
+    let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
+    let verified = verified.parse::<u64>().expect("a number");
+    assert!(verified > more_than, "only {verified} blocks verified");
+}
+
+/// A job `mixed` of this interface by a device in another process, under so many resets.
+pub fn across_two_processes(
+    (folder, interface): (&Folder, &str),
+    sets: &[&str],
+    (job, resets): (&str, &str),
+) -> Said {
+    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let job = folder.file("mixed.fio", job).display().to_string();
+    let which = ["--interface", interface];
+    let _server = serve(folder, "--shm", &[&which, &sets[..]].concat(), None);
+    let run = ["run", &job, "--world", "live", "--socket", "socket", "--resets", resets];
+    said(doorbell(folder, &run).args(which).args(&sets))
+}
+
+/// Runs a driver on this thread against the device behind a socket, until `body` is done.
+pub fn over_socket<T>(
+    plan: &Plan,
+    socket: &Path,
+    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
+) -> T {
+    let memory_bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
+    let (shared, mut client) =
+        live::connect(socket, memory_bytes, plan.host.memory_base).expect("the server accepts");
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let host = shared.host(&rt);
+    let watched = host.clone();
+    let watch = async {
+        while !client.is_gone() {
+            rt.sleep(Span::ms(1)).await;
+        }
+        watched.mark_gone();
+        core::future::pending::<()>().await;
+    };
+    let run = async {
+        let driver = Nvme::connect(vec![host], plan).await.expect("the device is there");
+        body(rt.clone(), driver).await
+    };
+    let result = match rt.block_on(race(run, watch)) {
+        Either::First(result) => result,
+        Either::Second(()) => unreachable!("the watch never ends"),
+    };
+    rt.drop_tasks();
+    result
 }

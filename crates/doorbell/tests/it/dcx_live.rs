@@ -4,10 +4,7 @@
 //! `doorbell run jobs/verify-among-writes.fio --world live --interface dcx` is the long one: ten million
 //! reads.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
-use crate::common::{Folder, clean, doorbell, only, plan, said, work};
+use crate::common::{Folder, across_two_processes, assert_verified, clean, only, plan, work};
 use world::interfaces::DCX;
 use world::{self, Options};
 
@@ -86,25 +83,10 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
     let folder = Folder::new("dcx");
     let table = format!("dcx={}", table(DEVICE, "1 s", 16, "polled"));
     let sets = ["medium.capacity=64 MiB", "host.memory=64 MiB", "host.retries=100", &table];
-    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let job = "[mixed]\nrw=randrw\nbssplit=512/40:4k/40:64k/20\niodepth=32\nsize=1m\n\
         io_size=10g\nnorandommap=1\nnumber_ios=10000\nverify=crc32c\nverify_fatal=1\n";
-    let job = folder.file("mixed.fio", job).display().to_string();
-    let mut server = doorbell(&folder, &["serve", "live", "--shm", "socket", "--interface", "dcx"]);
-    let mut server = server.args(&sets).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut line = String::new();
-    let lines = server.stdout.take().expect("a pipe");
-    let mut lines = BufReader::new(lines);
-    lines.read_line(&mut line).expect("a line of the server");
-    assert_eq!(line, "doorbell: socket: waiting for a client\n");
-    let arguments = ["run", &job, "--world", "live", "--interface", "dcx", "--socket", "socket"];
-    let run = said(doorbell(&folder, &arguments).args(["--resets", "10"]).args(&sets));
-    server.kill().expect("the server lives");
-    server.wait().expect("the server has ended");
-    assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{}", run.out);
-    let verified = run.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
-    let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
-    assert!(verified.parse::<u64>().expect("a number") > 10_000, "only {verified} verified");
+    let run = across_two_processes((&folder, "dcx"), &sets, (job, "10"));
+    assert_verified(&run, 10_000);
 }
 
 /// The device's own tags are chosen from what the medium holds; a medium of stamps, however large, is not

@@ -1,10 +1,9 @@
 //! FastPath live: clients in threads and in processes, one of them hostile; the ordinary driver beside
 //! them; a drive in another process; functions in the way of data.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::common::{Folder, doorbell, only, plan, shares, simulate_by, work};
+use crate::common::{Folder, only, plan, serve, shares, simulate_by, work};
 use fnvme::engine::{
     Client, Direction, Drive, Error, Handle, Refusal, Request, STAGING_BYTES, Service, Status,
     Transfer,
@@ -280,19 +279,14 @@ fn a_function_has_its_stage() {
 fn a_drive_in_another_process_and_its_death() {
     let _turn = testing::turn();
     let folder = Folder::new("fastpath-shm");
-    let mut server = doorbell(&folder, &["serve", "live", "--shm", "socket"]);
-    let mut server = server.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut line = String::new();
-    let lines = server.stdout.take().expect("a pipe");
-    BufReader::new(lines).read_line(&mut line).expect("a line of the server");
+    let mut server = serve(&folder, "--shm", &[], None);
     let drive = Drive::Served(folder.path("socket"));
     let service = Service::start(&small(), &drive, 0).unwrap_or_else(|error| panic!("{error}"));
     let client = service.open(1 << 20).unwrap();
     for (seed, block_size) in [(1, 512), (2, 4096), (3, 8192)] {
         verify(&client, seed, block_size);
     }
-    server.kill().expect("the server lives");
-    server.wait().expect("the server has ended");
+    server.kill();
     let ended = client.transfer(Direction::Read, 0, 4096, 4096);
     let known =
         [Refusal::Controller, Refusal::TimeOut].map(|r| Err(Error::Answer(Status::Engine(r))));

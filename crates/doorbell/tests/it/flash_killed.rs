@@ -5,95 +5,27 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::Stdio;
 use std::rc::Rc;
 
 use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
-use crate::common::{Folder, doorbell, plan, said};
-use bus::live::{self, LiveHost};
+use crate::common::{Folder, Server, doorbell, over_socket, plan, said};
 use bus::vfio_user::{self, Sharing};
-use plan::{Plan, built_in};
-use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
+use plan::built_in;
 use workload::verify::Ledger;
-use world::interfaces::{Driver, Interface, Nvme};
+use world::interfaces::Driver;
 
-/// A serving process. Killed when dropped.
-struct Server {
-    child: Child,
-    lines: BufReader<ChildStdout>,
+/// Starts to serve a state, and waits until it listens.
+fn serve(folder: &Folder, case: &Case, pace: &str) -> Server {
+    serve_behind(folder, case, "--shm", pace)
 }
 
-impl Server {
-    /// Starts to serve a state, and waits until it listens.
-    fn start(folder: &Folder, case: &Case, pace: &str) -> Server {
-        let mut server = Server::behind(folder, case, "--shm", pace);
-        server.says("waiting for a client");
-        server
-    }
-
-    fn behind(folder: &Folder, case: &Case, front_end: &str, pace: &str) -> Server {
-        let pace = [("medium.pace", pace), ("medium.flash.state", "drive.nand")];
-        let sets = case.sets.iter().chain(&pace).map(|(key, value)| format!("{key}={value}"));
-        let mut words = vec!["serve".to_owned(), case.plan.to_owned()];
-        words.extend([front_end, "socket"].map(str::to_owned));
-        words.extend(sets.flat_map(|set| ["--set".to_owned(), set]));
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut command = doorbell(folder, &words);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        Server { child, lines }
-    }
-
-    fn says(&mut self, words: &str) {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("a line of the server");
-        assert_eq!(line, format!("doorbell: socket: {words}\n"));
-    }
-
-    /// As `kill -9`.
-    fn kill(&mut self) {
-        self.child.kill().expect("the server lives");
-        self.child.wait().expect("the server has ended");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Runs a driver against the device behind the socket, until `body` is done.
-fn over_socket<T>(
-    plan: &Plan,
-    socket: &Path,
-    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
-) -> T {
-    let memory_bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
-    let (shared, mut client) =
-        live::connect(socket, memory_bytes, plan.host.memory_base).expect("the server accepts");
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let host = shared.host(&rt);
-    let watched = host.clone();
-    let watch = async {
-        while !client.is_gone() {
-            rt.sleep(Span::ms(1)).await;
-        }
-        watched.mark_gone();
-        core::future::pending::<()>().await;
-    };
-    let run = async {
-        let driver = Nvme::connect(vec![host], plan).await.expect("the device is there");
-        body(rt.clone(), driver).await
-    };
-    let result = match rt.block_on(race(run, watch)) {
-        Either::First(result) => result,
-        Either::Second(()) => unreachable!("the watch never ends"),
-    };
-    rt.drop_tasks();
-    result
+fn serve_behind(folder: &Folder, case: &Case, front_end: &str, pace: &str) -> Server {
+    let pace = [("medium.pace", pace), ("medium.flash.state", "drive.nand")];
+    let sets = case.sets.iter().chain(&pace).map(|(key, value)| format!("{key}={value}"));
+    let mut command = doorbell(folder, &["serve", case.plan, front_end, "socket"]);
+    let command = command.args(sets.flat_map(|set| ["--set".to_owned(), set]));
+    Server::listening(folder, command)
 }
 
 /// A plan of flash, and what is changed in it.
@@ -115,7 +47,7 @@ fn kill_again_and_again(case: &Case, kills: u64) {
     for round in 0..kills {
         // The one that looked goes on: it has seen an orderly end, and is killed in the middle of work.
         let pace = if round % 4 == 3 { "modelled" } else { "immediate" };
-        let mut serving = server.take().unwrap_or_else(|| Server::start(&folder, case, pace));
+        let mut serving = server.take().unwrap_or_else(|| serve(&folder, case, pace));
         let kept = ledger.clone();
         let flushed = over_socket(&plan, &socket, async |rt, driver| {
             let kill = || serving.kill();
@@ -124,7 +56,7 @@ fn kill_again_and_again(case: &Case, kills: u64) {
         assert!(flushed > 0, "nothing was flushed before the end");
         ledger.borrow_mut().power_cut();
 
-        let mut looked = Server::start(&folder, case, pace);
+        let mut looked = serve(&folder, case, pace);
         let kept = ledger.clone();
         over_socket(&plan, &socket, async |_, driver| {
             check_all(driver.disk(0), kept, &format!("{}, kill {round}", case.name)).await;
@@ -228,7 +160,7 @@ fn a_state_has_one_process_at_every_front_end() {
     let folder = Folder::new("flash-locked");
     folder.file("write.fio", "[write]\nrw=write\nbs=64k\nsize=1m\n");
     let case = Case { name: "flash-locked", plan: "small-flash", sets: &[] };
-    let mut server = Server::start(&folder, &case, "immediate");
+    let mut server = serve(&folder, &case, "immediate");
     for end in [["--shm", "s"], ["--vfio-user", "v"], ["--nbd", "n"]] {
         is_refused(&folder, &["serve", "small-flash", end[0], end[1]]);
     }
@@ -262,9 +194,8 @@ fn files(folder: &Folder) -> (u64, u64, u64) {
 fn clients_that_change_little_have_little_written_and_the_state_stays() {
     let folder = Folder::new("flash-clients");
     let case = Case { name: "flash-clients", plan: "small-flash", sets: &[] };
-    let mut server = Server::behind(&folder, &case, "--vfio-user", "immediate");
+    let mut server = serve_behind(&folder, &case, "--vfio-user", "immediate");
     let (socket, base) = (folder.path("socket"), plan("small-flash", &[]).host.memory_base);
-    server.says("waiting for a client");
     let (state, bytes, mut journal) = files(&folder);
     for client in 0..4 {
         let connected = vfio_user::connect(&socket, 1 << 20, base, Sharing::Mapped);
@@ -291,7 +222,7 @@ fn state(folder: &Folder, action: &str) -> (bool, String) {
 fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
     let folder = Folder::new("flash-damaged");
     let case = Case { name: "flash-damaged", plan: "small-flash", sets: &[] };
-    let mut server = Server::start(&folder, &case, "immediate");
+    let mut server = serve(&folder, &case, "immediate");
     // A host that comes has the drive mounted, and leaves batches.
     let plan = plan("small-flash", &[]);
     over_socket(&plan, &folder.path("socket"), async |_, driver| {
@@ -320,5 +251,5 @@ fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
     assert_eq!(std::fs::read(&journal).expect("the evidence"), bytes);
     assert!(state(&folder, "repair").0 && state(&folder, "check").0);
     assert_eq!(std::fs::read(folder.path("drive.nand.journal.damaged")).expect("kept"), bytes);
-    Server::start(&folder, &case, "immediate");
+    serve(&folder, &case, "immediate");
 }

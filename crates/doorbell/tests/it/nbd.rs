@@ -1,11 +1,10 @@
 //! `doorbell serve --nbd`, by a client that says what it likes, byte by byte.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ const ZEROES: u16 = 6;
 
 /// A server, which is killed when it is dropped.
 struct Server {
-    child: Child,
+    process: crate::common::Server,
     socket: PathBuf,
     /// What it says after it has begun to listen.
     lines: Mutex<Receiver<String>>,
@@ -51,15 +50,9 @@ impl Server {
         let mut command = doorbell(&folder, &["serve", "live", "--nbd", at]);
         command.args(["--set", "medium.capacity=16 MiB", "--set", "medium.block=512 B"]).args(more);
         command.envs(set.iter().copied());
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-        out.read_line(&mut String::new()).expect("it says that it waits");
-        let (tell, lines) = channel();
-        // Its pipe must not be full, whether anybody reads it or not.
-        std::thread::spawn(move || {
-            out.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
-        });
-        Server { child, socket, lines: Mutex::new(lines), _folder: folder }
+        let mut process = crate::common::Server::listening(&folder, &mut command);
+        let lines = process.read_by_a_thread();
+        Server { process, socket, lines: Mutex::new(lines), _folder: folder }
     }
 
     fn lines(&self) -> MutexGuard<'_, Receiver<String>> {
@@ -80,13 +73,6 @@ impl Server {
 
     fn client(&self) -> Client {
         self.greeted().in_transmission()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -452,16 +438,16 @@ fn negotiation_has_an_end_and_silence_afterwards_has_none() {
 fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     let mut server = Server::start("nbd-emfile", "nvme");
     let mut known = server.client();
-    let before = system::limit(&server.child, Limit::Descriptors, 4);
+    let before = system::limit(&server.process.child, Limit::Descriptors, 4);
     let crowd: Vec<_> = (0..20)
         .map(|_| UnixStream::connect(&server.socket).expect("the kernel takes connections"))
         .collect();
     std::thread::sleep(Duration::from_secs(1));
     let mut block = [2; BLOCK];
     assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
-    system::limit(&server.child, Limit::Descriptors, before);
+    system::limit(&server.process.child, Limit::Descriptors, before);
     assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);
-    assert!(server.child.try_wait().expect("our own child").is_none());
+    assert!(server.process.lives());
     drop(crowd);
     assert_eq!(server.log_has_within("accepting: "), 1, "behind the known client's own");
     let told = std::iter::from_fn(|| server.lines().try_recv().ok());
@@ -480,9 +466,9 @@ fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
         let (mut known, mut block) = (server.client(), [3; BLOCK]);
         // When it answers it has both threads.
         assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
-        let (_, bytes) = system::mappings(&server.child);
+        let (_, bytes) = system::mappings(&server.process.child);
         let room = bytes + (stacks << 30) + (512 << 20);
-        let before = system::limit(&server.child, Limit::Memory, room);
+        let before = system::limit(&server.process.child, Limit::Memory, room);
         let mut bad = Client(UnixStream::connect(&server.socket).expect("it listens"));
         if stacks == 1 {
             let _: Greeting = bad.get();
@@ -493,7 +479,7 @@ fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
         assert!(bad.is_let_go());
         server.log_has_within("client dropped: no thread for it: ");
         assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
-        system::limit(&server.child, Limit::Memory, before);
+        system::limit(&server.process.child, Limit::Memory, before);
         assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);
     }
 }

@@ -1,10 +1,9 @@
 //! `doorbell run --threads`: what several host threads write and read is verified, under resets and through
 //! groups of jobs; and what is not to be had is said.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use crate::common::{Folder, Said, plan, said, work};
+use crate::common::{Folder, Said, plan, said, serve, work};
 use workload::pattern::OpKind;
 use world::{Options, Where, live_in_host_threads};
 
@@ -33,30 +32,6 @@ fn two_threads_verify_each_others_blocks_under_resets() {
     assert_eq!(options.progress.operations(), 3 * 128 + 2 * 64);
 }
 
-/// A process that serves a device. Killed when dropped.
-struct Server(Child);
-
-impl Server {
-    /// Waits until it listens at `socket` of the folder.
-    fn start(folder: &Folder, bus: &str) -> Server {
-        let mut command = crate::common::doorbell(folder, &["serve", "live", bus, "socket"]);
-        command.args(SETS).stdout(Stdio::piped());
-        let mut server = Server(command.spawn().expect("the server starts"));
-        let mut line = String::new();
-        let lines = server.0.stdout.as_mut().expect("a pipe");
-        BufReader::new(lines).read_line(&mut line).expect("a line");
-        assert!(line.contains(": waiting for a "), "{line}");
-        server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 const SETS: [&str; 4] = ["--set", "medium.capacity=16 MiB", "--set", "host.memory=64 MiB"];
 
 /// Two threads of this process, and a device in another.
@@ -73,7 +48,7 @@ fn threads_reach_a_device_in_another_process() {
         ("--vfio-user", "--vfio-user", "live, over vfio-user, 2 host threads"),
     ] {
         let folder = Folder::new(&format!("threads{bus}"));
-        let _server = Server::start(&folder, bus);
+        let _server = serve(&folder, bus, &SETS, None);
         let output = run_with(&folder, to, JOB, &["--resets", "1"]);
         assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{}", output.out);
         assert!(output.out.contains(world), "{}", output.out);
@@ -90,16 +65,13 @@ fn threads_end_with_the_process_of_their_device() {
         time_based\nruntime=1h\n";
     for (bus, to) in [("--shm", "--socket"), ("--vfio-user", "--vfio-user")] {
         let folder = Folder::new(&format!("threads-killed{bus}"));
-        let mut server = Server::start(&folder, bus);
+        let mut server = serve(&folder, bus, &SETS, None);
         let job = folder.file("job.fio", ENDLESS).display().to_string();
         let run = ["run", &job, "--world", "live", "--threads", "2", to, "socket"];
         let mut host = crate::common::doorbell(&folder, &run);
         let host = host.args(SETS).stdout(Stdio::piped()).stderr(Stdio::piped());
         let host = host.spawn().expect("the host starts");
-        let mut line = String::new();
-        let lines = server.0.stdout.as_mut().expect("a pipe");
-        BufReader::new(lines).read_line(&mut line).expect("a line");
-        assert!(line.trim_end().ends_with(" connected"), "{line}");
+        server.log_mentions(" connected\n");
         drop(server);
         let said = host.wait_with_output().expect("it ends");
         assert_eq!(said.status.code(), Some(1), "{said:?}");

@@ -1,49 +1,35 @@
 //! Whatever plan is served, by whatever front end: what a client writes is what it reads, every byte of it, or the
 //! drive is refused with the key to change.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use crate::common::{Folder, Said, doorbell, plan, said};
+use crate::common::{Folder, Said, Server, doorbell, plan, said};
 use fnvme::engine::{Drive, Service};
 use plan::{Fastpath, KeepRule, Plan, built_in};
 use runtime::Rng;
 
-/// A server, which is killed when it is dropped, and what it prints after it waits for a client.
-struct Server(Child, Receiver<String>);
+/// A server, and what it prints after it waits for a client.
+struct Served {
+    _server: Server,
+    printed: Receiver<String>,
+}
 
-impl Server {
-    fn start(folder: &Folder, plan: &str, front_end: &[&str]) -> Server {
+impl Served {
+    fn start(folder: &Folder, plan: &str, front_end: &[&str]) -> Served {
         let mut command = doorbell(folder, &[&["serve", plan], fewer(plan), front_end].concat());
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        while !line.contains("waiting for") {
-            line.clear();
-            let bytes = lines.read_line(&mut line).expect("it says that it waits");
-            assert!(bytes > 0, "{plan}, {front_end:?}: it ended");
-        }
-        let (give, printed) = channel();
-        std::thread::spawn(move || {
-            lines.lines().map_while(Result::ok).for_each(|line| drop(give.send(line)));
-        });
-        Server(child, printed)
+        let mut server = Server::begin(folder, &mut command);
+        server.log_has_within("waiting for");
+        let printed = server.read_by_a_thread();
+        Served { _server: server, printed }
     }
 
     /// The next line, without what every line begins with.
     fn prints(&self) -> String {
-        let line = self.1.recv_timeout(Duration::from_secs(60)).expect("a line before long");
+        let line = self.printed.recv_timeout(Duration::from_secs(60)).expect("a line before long");
         line.strip_prefix("doorbell: ./door: ").expect("program and address").to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -124,7 +110,7 @@ fn every_built_in_plan_gives_back_what_clients_write() {
     let folder = Folder::new("served");
     for name in names() {
         for front_end in FRONT_ENDS {
-            let _server = Server::start(&folder, name, front_end);
+            let _server = Served::start(&folder, name, front_end);
             match front_end[0] {
                 "--nbd" => by_nbd(&folder, name),
                 "--shm" => by_run(&folder, name, "--socket"),
@@ -138,7 +124,7 @@ fn every_built_in_plan_gives_back_what_clients_write() {
 fn every_front_end_prints_the_same_events() {
     let folder = Folder::new("events");
     for front_end in FRONT_ENDS {
-        let server = Server::start(&folder, "live", front_end);
+        let server = Served::start(&folder, "live", front_end);
         for _ in 0..2 {
             match front_end[0] {
                 "--nbd" => by_nbd(&folder, "live"),
@@ -161,7 +147,7 @@ fn every_front_end_prints_the_same_events() {
 #[test]
 fn dc_express_is_served_at_once_whatever_the_capacity() {
     let folder = Folder::new("served-dcx");
-    let _server = Server::start(&folder, "gen4", &["--nbd", "./door", "--interface", "dcx"]);
+    let _server = Served::start(&folder, "gen4", &["--nbd", "./door", "--interface", "dcx"]);
     by_nbd(&folder, "gen4 by dcx");
 }
 
@@ -183,7 +169,7 @@ fn a_medium_of_stamps_is_served_by_no_front_end() {
         }
         // The same keys, and then those of the refusal.
         let both = ["--set", "medium.keep=stamps", "--set", "medium.keep=everything"];
-        let _server = Server::start(&folder, name, &[&both[..], FRONT_ENDS[0]].concat());
+        let _server = Served::start(&folder, name, &[&both[..], FRONT_ENDS[0]].concat());
         by_nbd(&folder, name);
         std::fs::remove_file(folder.path("door")).expect("it is left by a server that was killed");
     }

@@ -3,21 +3,19 @@
 //! `DOORBELL_HEAVY=1` makes the runs as long as they are in a release build's nightly tests.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use crate::common::system::{self, Limit};
-use crate::common::{Folder, Said, doorbell, plan, said};
-use bus::live::{self, LiveHost};
-use plan::Plan;
-use runtime::{Log, Rt, STD_CLOCK, Span};
+use crate::common::{
+    Folder, Said, Server, assert_verified, doorbell, mixed, over_socket, plan, said,
+};
 use workload::verify::Ledger;
-use world::interfaces::{Driver, Interface, Nvme};
+use world::interfaces::Driver;
 
 fn heavy() -> bool {
     std::env::var_os("DOORBELL_HEAVY").is_some()
@@ -35,62 +33,12 @@ const SETS: [&str; 8] = [
     "host.retries=100",
 ];
 
-/// Reads and writes of 512 B to 1 MiB, 128 at once, so many of them.
-fn verified(folder: &Folder, ios: u32) -> PathBuf {
-    let text = format!(
-        "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\nsize=16m\n\
-         io_size=1t\nnorandommap=1\nnumber_ios={ios}\nfsync=64\nverify=crc32c\n"
-    );
-    folder.file("mixed.fio", &text)
-}
-
 /// More than any machine does before it is told to stop.
-const ENDLESS: u32 = 1_000_000_000;
+const ENDLESS: u64 = 1_000_000_000;
 
-/// A serving process. Killed when dropped.
-struct Server {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-    socket: PathBuf,
-}
-
-impl Server {
-    /// Starts to serve, in memory or on an image, and waits until it listens.
-    fn start(folder: &Folder, image: Option<&Path>) -> Server {
-        let socket = folder.path("socket");
-        let file = image.map(|image| format!("medium.file={:?}", image.display().to_string()));
-        let mut command = doorbell(folder, &["serve", "live", "--shm", "socket"]);
-        command.args(SETS).args(file.iter().flat_map(|set| ["--set", set]));
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut server = Server { child, lines, socket };
-        server.says("waiting for a client");
-        server
-    }
-
-    /// The next line that the server says.
-    fn says(&mut self, words: &str) {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("a line of the server");
-        assert_eq!(line, format!("doorbell: socket: {words}\n"));
-    }
-
-    /// As `kill -9`.
-    fn kill(&mut self) {
-        self.child.kill().expect("the server lives");
-        self.child.wait().expect("the server has ended");
-    }
-
-    fn lives(&mut self) -> bool {
-        self.child.try_wait().expect("our own child").is_none()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Serves in memory or on an image.
+fn serve(folder: &Folder, image: Option<&Path>) -> Server {
+    crate::common::serve(folder, "--shm", &SETS, image)
 }
 
 /// The host's process, to be started.
@@ -102,10 +50,7 @@ fn client(folder: &Folder, job: &Path, more: &[&str]) -> std::process::Command {
 }
 
 fn assert_clean(said: &Said) {
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
-    let verified = said.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
-    let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
-    assert!(verified.parse::<u64>().expect("a number") > 10_000, "only {verified} blocks verified");
+    assert_verified(said, 10_000);
 }
 
 /// The resets that came under the work.
@@ -119,10 +64,10 @@ fn resets(said: &Said) -> u32 {
 fn every_block_is_right_across_two_processes_and_under_resets() {
     let folder = Folder::new("resets");
     let (ios, times) = if heavy() { (200_000, 100) } else { (4_000, 10) };
-    let job = verified(&folder, ios);
+    let job = mixed(&folder, ios);
     let image = folder.path("image");
     for image in [None, Some(image.as_path())] {
-        let mut server = Server::start(&folder, image);
+        let mut server = serve(&folder, image);
         let run = said(&mut client(&folder, &job, &["--resets", &times.to_string()]));
         assert_clean(&run);
         assert_eq!(resets(&run), times, "{}", run.out);
@@ -135,8 +80,8 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
 #[test]
 fn a_host_whose_device_is_killed_says_so_and_ends() {
     let folder = Folder::new("killed");
-    let job = verified(&folder, ENDLESS);
-    let mut server = Server::start(&folder, None);
+    let job = mixed(&folder, ENDLESS);
+    let mut server = serve(&folder, None);
     let mut command = client(&folder, &job, &[]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     server.says("client connected");
@@ -155,8 +100,8 @@ fn a_host_whose_device_is_killed_says_so_and_ends() {
 #[test]
 fn a_device_whose_host_is_killed_serves_the_next() {
     let folder = Folder::new("next");
-    let mut server = Server::start(&folder, None);
-    let job = verified(&folder, ENDLESS);
+    let mut server = serve(&folder, None);
+    let job = mixed(&folder, ENDLESS);
     for _ in 0..3 {
         let mut killed =
             client(&folder, &job, &[]).stdout(Stdio::null()).spawn().expect("the host starts");
@@ -167,7 +112,7 @@ fn a_device_whose_host_is_killed_serves_the_next() {
         server.says("client disconnected");
         server.says("waiting for a client");
     }
-    let job = verified(&folder, 1_000);
+    let job = mixed(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     server.says("client connected");
     server.says("client disconnected");
@@ -177,8 +122,8 @@ fn a_device_whose_host_is_killed_serves_the_next() {
 #[test]
 fn a_second_verified_run_on_the_same_device_is_clean() {
     let folder = Folder::new("again");
-    let _server = Server::start(&folder, None);
-    let job = verified(&folder, 1_000);
+    let _server = serve(&folder, None);
+    let job = mixed(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     assert_clean(&said(&mut client(&folder, &job, &[])));
 }
@@ -186,41 +131,10 @@ fn a_second_verified_run_on_the_same_device_is_clean() {
 #[test]
 fn one_device_is_for_one_server_and_one_socket() {
     let folder = Folder::new("busy");
-    let _server = Server::start(&folder, None);
+    let _server = serve(&folder, None);
     let second = said(&mut doorbell(&folder, &["serve", "live", "--shm", "socket"]));
     assert_eq!(second.code, Some(1));
     assert_eq!(second.err, "doorbell: socket: binding: another server listens here\n");
-}
-
-/// Runs a driver on this thread against the device behind a socket, until `body` is done.
-fn over_socket<T>(
-    plan: &Plan,
-    socket: &Path,
-    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
-) -> T {
-    let memory_bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
-    let (shared, mut client) =
-        live::connect(socket, memory_bytes, plan.host.memory_base).expect("the server accepts");
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let host = shared.host(&rt);
-    let watched = host.clone();
-    let watch = async {
-        while !client.is_gone() {
-            rt.sleep(Span::ms(1)).await;
-        }
-        watched.mark_gone();
-        core::future::pending::<()>().await;
-    };
-    let run = async {
-        let driver = Nvme::connect(vec![host], plan).await.expect("the device is there");
-        body(rt.clone(), driver).await
-    };
-    let result = match rt.block_on(runtime::race(run, watch)) {
-        runtime::Either::First(result) => result,
-        runtime::Either::Second(()) => unreachable!("the watch never ends"),
-    };
-    rt.drop_tasks();
-    result
 }
 
 #[test]
@@ -230,7 +144,7 @@ fn what_was_flushed_before_the_device_was_killed_is_there_afterwards() {
     let plan = plan("live", &[("host.memory", "64 MiB")]);
     let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
     for round in 1..=if heavy() { 20 } else { 4 } {
-        let mut server = Server::start(&folder, Some(&image));
+        let mut server = serve(&folder, Some(&image));
         let socket = server.socket.clone();
         let kept = ledger.clone();
         let flushed = over_socket(&plan, &socket, async |rt, driver| {
@@ -240,7 +154,7 @@ fn what_was_flushed_before_the_device_was_killed_is_there_afterwards() {
         assert!(flushed > 0, "nothing was flushed before the end");
         ledger.borrow_mut().power_cut();
 
-        let mut server = Server::start(&folder, Some(&image));
+        let mut server = serve(&folder, Some(&image));
         let kept = ledger.clone();
         over_socket(&plan, &socket, async |_, driver| {
             check_all(driver.disk(0), kept, &format!("round {round}")).await;
@@ -254,12 +168,12 @@ fn what_was_flushed_before_the_device_was_killed_is_there_afterwards() {
 #[test]
 fn silent_hosts_keep_nobody_waiting() {
     let folder = Folder::new("silence");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     // 5 s for each would be longer than a host waits for its welcome.
     let crowd: Vec<_> = (0..100)
         .map(|_| UnixStream::connect(&server.socket).expect("the server listens"))
         .collect();
-    let job = verified(&folder, 1_000);
+    let job = mixed(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     server.says("client connected");
     drop(crowd);
@@ -269,7 +183,7 @@ fn silent_hosts_keep_nobody_waiting() {
 #[test]
 fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     let folder = Folder::new("emfile");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let before = system::limit(&server.child, Limit::Descriptors, 4);
     let crowd: Vec<_> = (0..20)
         .map(|_| UnixStream::connect(&server.socket).expect("the kernel takes connections"))
@@ -277,18 +191,10 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     std::thread::sleep(Duration::from_secs(1));
     drop(crowd);
     system::limit(&server.child, Limit::Descriptors, before);
-    let job = verified(&folder, 1_000);
+    let job = mixed(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     assert!(server.lives());
-    let mut lines = 0;
-    loop {
-        let mut line = String::new();
-        server.lines.read_line(&mut line).expect("a line of the server");
-        if line.ends_with("client connected\n") {
-            break;
-        }
-        lines += 1;
-    }
+    let lines = server.log_has_within("client connected");
     // What it says of accepting, once, and of each that has gone; and that it waits.
     assert!(lines <= 2 * 21, "{lines} lines");
 }
@@ -299,7 +205,7 @@ fn a_host_that_takes_its_memory_away_is_let_go_and_the_next_is_served() {
     let test = "memory that is taken away";
     let Some((memory, _turn)) = system::huge_or_skip(1, test) else { return };
     let folder = Folder::new("taken");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     system::seal_length(&memory);
     let host = UnixStream::connect(&server.socket).expect("the server listens");
     const BASE: u64 = 1 << 32;
@@ -332,7 +238,7 @@ fn a_host_that_takes_its_memory_away_is_let_go_and_the_next_is_served() {
     server.says("client dropped: its memory has no more pages");
     server.says("waiting for a client");
     drop((taken, host));
-    let job = verified(&folder, 1_000);
+    let job = mixed(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     assert!(server.lives());
 }

@@ -14,7 +14,7 @@ use runtime::{Log, Rt, STD_CLOCK};
 
 use crate::common::{Folder, said};
 use crate::vfio_user::raw::{receive_with, send_with};
-use crate::vfio_user::serving::Server;
+use crate::vfio_user::serving::serve;
 use crate::vfio_user::work;
 
 /// Passes what comes on, until there is no more. Of files that come `instead` goes on, if it is there.
@@ -52,7 +52,7 @@ fn instead_of_its_own(folder: &Folder, server: &Path, file: Option<File>) -> Pat
 }
 
 fn run(folder: &Folder, file: Option<File>) -> String {
-    let server = Server::start(folder, None);
+    let server = serve(folder, None);
     instead_of_its_own(folder, &server.socket, file);
     let job = folder.file("few.fio", "[few]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=50\n");
     let said = said(&mut work::run_on(folder, "between", &job.display().to_string(), &[]));
@@ -76,7 +76,7 @@ fn a_page_of_doorbells_that_is_not_mapped_is_said_with_its_file_and_why() {
 #[test]
 fn a_page_of_doorbells_on_a_disk_is_mapped() {
     let folder = Folder::new("vfu-on-disk");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let path = folder.file("doorbells", "");
     let file = File::options().read(true).write(true).open(path).expect("a file");
     file.set_len(1 << 20).expect("room");
@@ -99,7 +99,7 @@ fn a_page_of_doorbells_on_a_disk_is_mapped() {
 #[test]
 fn a_page_of_doorbells_that_its_file_does_not_have_is_said() {
     let folder = Folder::new("vfu-short");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let path = folder.file("doorbells", "");
     let file = File::options().read(true).write(true).open(path).expect("a file");
     let socket = instead_of_its_own(&folder, &server.socket, Some(file));

@@ -9,14 +9,14 @@ use wire::vfio_user::errno;
 use crate::common::system::{self, Limit};
 use crate::common::{Folder, doorbell};
 use crate::vfio_user::raw::{Raw, file};
-use crate::vfio_user::serving::{SETS, Server};
+use crate::vfio_user::serving::{SETS, serve, serve_by, ticks_of};
 
 const PAGE: u64 = 4096;
 
 #[test]
 fn silent_clients_keep_nobody_waiting() {
     let folder = Folder::new("vfu-silence");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     // More than may greet at once, each with nothing or half a header: 5 s for each would be minutes.
     let silent = |number: usize| {
         let mut socket = UnixStream::connect(&server.socket).expect("the server listens");
@@ -34,7 +34,7 @@ fn a_client_that_maps_all_it_can_leaves_the_next_socket_its_own() {
     let sockets = ["serve", "live", "--vfio-user", "socket", "--vfio-user", "other"];
     let mut command = doorbell(&folder, &sockets);
     command.args(SETS);
-    let mut server = Server::begin(&folder, command);
+    let mut server = serve_by(&folder, &mut command);
     let mut hostile = Raw::greeted(&server.socket);
     let memory = file(2 * PAGE);
     let mut refused = None;
@@ -63,14 +63,14 @@ fn a_client_that_maps_all_it_can_leaves_the_next_socket_its_own() {
 #[test]
 fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     let folder = Folder::new("vfu-emfile");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let most = system::limit(&server.child, Limit::Descriptors, 4);
     let crowd: Vec<_> = (0..20)
         .map(|_| UnixStream::connect(&server.socket).expect("the kernel takes connections"))
         .collect();
-    let ticks = server.ticks();
+    let ticks = ticks_of(&server);
     std::thread::sleep(std::time::Duration::from_secs(1));
-    let spun = server.ticks() - ticks;
+    let spun = ticks_of(&server) - ticks;
     system::limit(&server.child, Limit::Descriptors, most);
     let mut good = Raw::greeted(&server.socket);
     assert!(good.read(7, 0, 4).is_ok());
@@ -84,7 +84,7 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
 #[test]
 fn descriptors_are_the_process_own_while_a_crowd_is_silent() {
     let folder = Folder::new("vfu-few");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     system::limit(&server.child, Limit::Descriptors, 16);
     let _crowd: Vec<_> = (0..60)
         .map(|_| UnixStream::connect(&server.socket).expect("the kernel takes connections"))
@@ -100,7 +100,7 @@ fn descriptors_are_the_process_own_while_a_crowd_is_silent() {
 #[test]
 fn descriptors_beside_parts_of_a_message_are_counted_together() {
     let folder = Folder::new("vfu-parts");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let bad = Raw::greeted(&server.socket);
     server.says("client connected");
     let memory = file(PAGE);
@@ -124,7 +124,7 @@ fn a_client_without_a_thread_for_its_device_is_let_go_and_the_next_is_served() {
     let mut command = doorbell(&folder, &["serve", "live", "--vfio-user", "socket"]);
     // Stacks so long that there is room for one or there is not, while all else is small.
     command.args(SETS).env("RUST_MIN_STACK", (1_u64 << 30).to_string());
-    let mut server = Server::begin(&folder, command);
+    let mut server = serve_by(&folder, &mut command);
     let (_, bytes) = system::mappings(&server.child);
     let most = system::limit(&server.child, Limit::Memory, bytes + (512 << 20));
     for _ in 0..3 {
@@ -143,7 +143,7 @@ fn a_client_without_a_thread_for_its_device_is_let_go_and_the_next_is_served() {
 #[test]
 fn sockets_and_images_are_their_owners_alone() {
     let folder = Folder::new("vfu-mode");
-    let _server = Server::start(&folder, Some(&folder.path("image")));
+    let _server = serve(&folder, Some(&folder.path("image")));
     for name in ["socket", "image"] {
         let mode = std::fs::metadata(folder.path(name)).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");

@@ -20,9 +20,10 @@ use wire::{BusAddr, CommandId, Lba, Nsid, QueueId};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::common::Folder;
+use crate::common::Server;
 use crate::vfio_user::asked;
 use crate::vfio_user::raw::{Answer, Raw, eventfd, file, send_with};
-use crate::vfio_user::serving::Server;
+use crate::vfio_user::serving::serve;
 
 const PAGE: u64 = 4096;
 /// Pages of each file of the client's, and how many there are.
@@ -488,7 +489,7 @@ impl Client {
 #[test]
 fn whatever_a_client_says_the_server_goes_on_and_touches_nothing_else() {
     let folder = Folder::new("vfu-hostile");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let wanted = asked("DOORBELL_MESSAGES", 20_000);
     let (mut seed, mut sent, mut accesses) = (asked("DOORBELL_SEED", 1), 0, 0);
     let (mut connections, mut written, mut errors) = (0, 0, BTreeMap::new());
@@ -506,7 +507,7 @@ fn whatever_a_client_says_the_server_goes_on_and_touches_nothing_else() {
         }
         let _ = client.raw.socket.shutdown(std::net::Shutdown::Both);
         assert!(server.lives(), "the server has ended: DOORBELL_SEED={seed}");
-        server.has_said_that_it_waits();
+        server.log_has_within("waiting for a client");
         written += client.validate(seed);
         seed += 1;
         connections += 1;

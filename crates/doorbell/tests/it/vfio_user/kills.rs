@@ -17,7 +17,7 @@ use world::interfaces::Driver;
 use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use crate::common::{Folder, plan};
 use crate::vfio_user::asked;
-use crate::vfio_user::serving::Server;
+use crate::vfio_user::serving::serve;
 use crate::vfio_user::work::driven;
 
 fn rng(part: &str) -> (u64, Rng) {
@@ -35,7 +35,7 @@ fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
     let mut longest = Duration::ZERO;
     for round in 1..=asked("DOORBELL_KILLS", 4) {
         let when = format!("round {round}, DOORBELL_SEED={seed}");
-        let mut server = Server::start(&folder, Some(&image));
+        let mut server = serve(&folder, Some(&image));
         let socket = server.socket.clone();
         let (kept, after) = (ledger.clone(), 1 + rng.below(2_000));
         let mut killed = None;
@@ -51,7 +51,7 @@ fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
         longest = longest.max(noticed);
         ledger.borrow_mut().power_cut();
 
-        let server = Server::start(&folder, Some(&image));
+        let server = serve(&folder, Some(&image));
         let kept = ledger.clone();
         driven(&plan, &server.socket, Sharing::Mapped, async |_, driver| {
             check_all(driver.disk(0), kept, &when).await;
@@ -98,7 +98,7 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
     let (seed, mut rng) = rng("kill client");
     let folder = Folder::new("vfu-client");
     let image = folder.path("image");
-    let mut server = Server::start(&folder, Some(&image));
+    let mut server = serve(&folder, Some(&image));
     let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
     let (mut next, mut longest) = (1, Duration::ZERO);
     for kill in 1..=asked("DOORBELL_KILLS", 4) {
@@ -129,7 +129,7 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
         client.wait().expect("our own child");
         drop(flushed);
         let last = last.unwrap_or_else(|| panic!("{when}: the client ended by itself"));
-        server.has_said_that_it_waits();
+        server.log_has_within("waiting for a client");
         let noticed = killed.elapsed();
         longest = longest.max(noticed);
         next = driven(&plan, &server.socket, Sharing::Mapped, async |_, driver| {
@@ -137,7 +137,7 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
             driver.stop().await.expect("an orderly end");
             newest + 1
         });
-        server.has_said_that_it_waits();
+        server.log_has_within("waiting for a client");
     }
     println!("the longest until the server waited again: {longest:?}");
     assert!(server.lives());

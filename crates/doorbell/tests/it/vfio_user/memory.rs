@@ -20,7 +20,7 @@ use crate::vfio_user::nvme::{
     Pages, completion, create_pair, data, disable, enable, perform, submit,
 };
 use crate::vfio_user::raw::{Raw, file};
-use crate::vfio_user::serving::Server;
+use crate::vfio_user::serving::serve;
 
 const PAGE: u64 = 4096;
 /// Where the host's memory begins on the bus.
@@ -92,7 +92,7 @@ fn works(raw: &mut Raw, pages: &Pages) {
 #[test]
 fn memory_comes_whole_in_pieces_and_by_messages() {
     let folder = Folder::new("vfu-memory");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let file = file(PAGES * PAGE);
     let pages = whole(&mut raw, &file, 3);
@@ -119,7 +119,7 @@ fn memory_comes_whole_in_pieces_and_by_messages() {
 #[test]
 fn memory_of_a_file_that_is_none_is_reached_by_messages() {
     let folder = Folder::new("vfu-file");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     // Whatever file system this is: if its files are memory it is mapped, and if not, not.
     let path = folder.path("memory");
@@ -133,7 +133,7 @@ fn memory_of_a_file_that_is_none_is_reached_by_messages() {
 #[test]
 fn a_mapping_that_makes_no_sense_is_refused_and_the_rest_goes_on() {
     let folder = Folder::new("vfu-refused");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let memory = file(PAGES * PAGE);
     let pages = whole(&mut raw, &memory, 3);
@@ -151,7 +151,7 @@ fn a_mapping_that_makes_no_sense_is_refused_and_the_rest_goes_on() {
 #[test]
 fn what_may_only_be_read_is_not_written() {
     let folder = Folder::new("vfu-readonly");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let memory = file(PAGES * PAGE);
     let mut pages = whole(&mut raw, &memory, 3);
@@ -171,7 +171,7 @@ fn what_may_only_be_read_is_not_written() {
 #[test]
 fn a_device_that_is_no_bus_master_touches_nothing() {
     let folder = Folder::new("vfu-master");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let memory = file(PAGES * PAGE);
     let pages = whole(&mut raw, &memory, 3);
@@ -188,7 +188,7 @@ fn a_device_that_is_no_bus_master_touches_nothing() {
 #[test]
 fn what_was_unmapped_is_touched_no_more() {
     let folder = Folder::new("vfu-unmapped");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let memory = file(PAGES * PAGE);
     for round in 0..50 {
@@ -221,7 +221,7 @@ fn what_was_unmapped_is_touched_no_more() {
 #[test]
 fn memory_that_is_cut_short_costs_the_client_its_connection_and_nobody_anything() {
     let folder = Folder::new("vfu-cut");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     for round in 0..6 {
         let mut raw = Raw::greeted(&server.socket);
         server.says("client connected");
@@ -267,7 +267,7 @@ fn identify_to_huge_pages(raw: &mut Raw, memory: &File, offset: u64) -> Status {
 fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
     let Some((memory, _turn)) = system::huge_or_skip(1, "huge pages in parts") else { return };
     let folder = Folder::new("vfu-huge");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut before = None;
     for round in 0..40 {
         let mut raw = Raw::greeted(&server.socket);
@@ -276,7 +276,7 @@ fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
         memory.read_exact_at(&mut page, 3 * PAGE).expect("our own file");
         assert_eq!(&page[4..16], b"DOORBELL0001");
         drop(raw);
-        server.has_said_that_it_waits();
+        server.log_has_within("waiting for a client");
         let (_, bytes) = system::mappings(&server.child);
         // What allocators keep for the next has settled by then.
         before = before.or((round == 9).then_some(bytes));
@@ -288,7 +288,7 @@ fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
 fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
     let Some((memory, _turn)) = system::huge_or_skip(2, "huge pages cut short") else { return };
     let folder = Folder::new("vfu-huge-cut");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     server.says("client connected");
     assert_eq!(identify_to_huge_pages(&mut raw, &memory, 0), Status::SUCCESS);
@@ -316,7 +316,7 @@ fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
 #[test]
 fn a_reset_leaves_memory_and_clears_registers() {
     let folder = Folder::new("vfu-reset");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let memory = file(PAGES * PAGE);
     let pages = whole(&mut raw, &memory, 3);
@@ -362,7 +362,7 @@ fn asked_for_an_entry(raw: &mut Raw) -> crate::vfio_user::raw::Answer {
 #[test]
 fn what_is_unmapped_is_not_being_accessed_any_more_when_the_answer_comes() {
     let folder = Folder::new("vfu-under-way");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let asked = asked_for_an_entry(&mut raw);
     assert_eq!(asked.header.command.get(), command::DMA_READ);
@@ -382,7 +382,7 @@ fn what_is_unmapped_is_not_being_accessed_any_more_when_the_answer_comes() {
 #[test]
 fn a_client_that_does_not_serve_its_memory_is_let_go() {
     let folder = Folder::new("vfu-silent");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     server.says("client connected");
     asked_for_an_entry(&mut raw);

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::common::{Folder, doorbell, said};
 use crate::vfio_user::nvme::{Pages, completion, create_pair, data, enable, perform, submit};
 use crate::vfio_user::raw::{Raw, count, eventfd, file, let_wait};
-use crate::vfio_user::serving::{SETS, Server};
+use crate::vfio_user::serving::{SETS, serve, ticks_of};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000;
@@ -36,7 +36,7 @@ fn with_memory(raw: &mut Raw) -> Pages {
 #[test]
 fn a_version_is_agreed_on_or_the_connection_ends() {
     let folder = Folder::new("vfu-version");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut raw = Raw::connect(&server.socket);
     let answer = raw.greet("{\"capabilities\":{}}\0").expect("a version");
     let (version, text) = Version::read_from_prefix(&answer).expect("a version");
@@ -46,12 +46,12 @@ fn a_version_is_agreed_on_or_the_connection_ends() {
     assert_eq!(value["capabilities"]["max_msg_fds"], 8);
     assert_eq!(value["capabilities"]["max_data_xfer_size"], 1 << 20);
     drop(raw);
-    server.has_said_that_it_waits();
+    server.log_has_within("waiting for a client");
     // Without capabilities; then another version, no version, no JSON, nothing.
     let mut raw = Raw::connect(&server.socket);
     assert!(raw.greet("").is_ok());
     drop(raw);
-    server.has_said_that_it_waits();
+    server.log_has_within("waiting for a client");
     for number in 0..4 {
         let mut raw = Raw::connect(&server.socket);
         let version = Version { major: u16::from(number == 0).into(), minor: 0.into() };
@@ -76,7 +76,7 @@ fn a_version_is_agreed_on_or_the_connection_ends() {
 #[test]
 fn the_function_says_what_it_is() {
     let folder = Folder::new("vfu-function");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let info = DeviceInfo { argsz: 16.into(), ..DeviceInfo::default() };
     let info = raw.call(command::DEVICE_INFO, &[info.as_bytes()], &[]).expect("an answer");
@@ -122,7 +122,7 @@ fn the_function_says_what_it_is() {
 #[test]
 fn requests_that_make_no_sense_are_refused() {
     let folder = Folder::new("vfu-refusals");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     for (region, at, bytes) in
         [(0, 0x4000, 1), (0, u64::MAX, 4), (1, 0, 1), (9, 0, 0), (7, 4095, 2)]
@@ -151,7 +151,7 @@ fn requests_that_make_no_sense_are_refused() {
 #[test]
 fn interrupts_come_by_any_vector_and_by_the_pin() {
     let folder = Folder::new("vfu-interrupts");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let pages = with_memory(&mut raw);
     let (third, pin) = (eventfd(0), eventfd(0));
@@ -204,7 +204,7 @@ fn interrupts_come_by_any_vector_and_by_the_pin() {
 #[test]
 fn a_counter_without_room_holds_nobody_up_for_good() {
     let folder = Folder::new("vfu-counter");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let pages = with_memory(&mut raw);
     let full = eventfd(0);
@@ -219,7 +219,7 @@ fn a_counter_without_room_holds_nobody_up_for_good() {
     // The device now waits for room, and is freed for the next order.
     raw.reset();
     drop(raw);
-    server.has_said_that_it_waits();
+    server.log_has_within("waiting for a client");
     let mut raw = Raw::greeted(&server.socket);
     let pages = with_memory(&mut raw);
     let (mut admin, _) = enable(&mut raw, &pages, BASE, BASE + PAGE);
@@ -229,21 +229,21 @@ fn a_counter_without_room_holds_nobody_up_for_good() {
 #[test]
 fn whoever_comes_second_is_turned_away_and_may_come_again() {
     let folder = Folder::new("vfu-second");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let mut first = Raw::greeted(&server.socket);
     first.read32(0);
     let mut second = Raw::connect(&server.socket);
     assert!(second.receive().is_none(), "the connection is closed");
     first.read32(0);
     drop(first);
-    server.has_said_that_it_waits();
+    server.log_has_within("waiting for a client");
     Raw::greeted(&server.socket).read32(0);
 }
 
 #[test]
 fn a_client_that_stops_in_the_middle_of_a_message_is_let_go() {
     let folder = Folder::new("vfu-half");
-    let mut server = Server::start(&folder, None);
+    let mut server = serve(&folder, None);
     let raw = Raw::greeted(&server.socket);
     server.says("client connected");
     std::io::Write::write_all(&mut &raw.socket, &[1, 0, 9, 0, 32]).expect("five bytes");
@@ -292,7 +292,7 @@ fn every_socket_has_an_ssd_of_its_own() {
 #[test]
 fn one_socket_is_for_one_server() {
     let folder = Folder::new("vfu-busy");
-    let _server = Server::start(&folder, None);
+    let _server = serve(&folder, None);
     let second = said(&mut doorbell(&folder, &["serve", "live", "--vfio-user", "socket"]));
     assert_eq!(second.code, Some(1));
     assert_eq!(second.err, "doorbell: socket: binding: another server listens here\n");
@@ -308,12 +308,12 @@ fn one_socket_is_for_one_server() {
 #[test]
 fn an_idle_server_does_not_spin() {
     let folder = Folder::new("vfu-idle");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let idles = |ticks: u64| {
         (0..50).any(|_| {
-            let before = server.ticks();
+            let before = ticks_of(&server);
             std::thread::sleep(Duration::from_millis(1000));
-            server.ticks() - before <= ticks
+            ticks_of(&server) - before <= ticks
         })
     };
     assert!(idles(1), "it spins though nobody is there");

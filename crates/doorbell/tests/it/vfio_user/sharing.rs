@@ -1,8 +1,6 @@
 //! `serve --shared`: two processes' worth of hosts on one SSD, which reserve what they share.
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 
 use wire::nvme::admin::{Command, Request, SetFeatures};
 use wire::nvme::entry::Sqe;
@@ -12,7 +10,7 @@ use wire::nvme::reservation::{Acquire, Acquiring, Kind, Persistence, Register, R
 use wire::nvme::status::Status;
 use wire::{CommandId, Lba, Nsid};
 
-use crate::common::{Folder, doorbell};
+use crate::common::{Folder, Server, doorbell};
 use crate::vfio_user::nvme::{Pages, Pair, create_pair, data, enable, perform};
 use crate::vfio_user::raw::{Raw, file};
 use crate::vfio_user::serving::SETS;
@@ -23,27 +21,15 @@ const BASE: u64 = 0x10_0000;
 const NS: Nsid = Nsid(1);
 const AT: u64 = BASE + 5 * PAGE;
 
-/// A server, which is killed when it is dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn serve(folder: &Folder) -> (Server, [PathBuf; 2]) {
     let words = ["serve", "live", "--vfio-user", "one", "--vfio-user", "two", "--shared"];
     let mut command = doorbell(folder, &words);
-    let mut server = Server(command.args(SETS).stdout(Stdio::piped()).spawn().expect("it starts"));
-    let mut lines = BufReader::new(server.0.stdout.take().expect("a pipe")).lines();
+    let mut server = Server::begin(folder, command.args(SETS));
     for _ in 0..2 {
-        let line = lines.next().expect("a line").expect("a line");
-        assert!(line.ends_with("waiting for a client"), "{line}");
+        server.log_mentions("waiting for a client\n");
     }
     // What it says from here on nobody waits for, and it says it all the same.
-    std::thread::spawn(move || lines.for_each(drop));
+    server.read_by_a_thread();
     (server, ["one", "two"].map(|name| folder.path(name)))
 }
 

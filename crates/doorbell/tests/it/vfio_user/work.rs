@@ -1,6 +1,5 @@
 //! Our driver on our device, in two processes, under verified load.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,18 +9,9 @@ use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK};
 use world::interfaces::{Interface, Nvme};
 
-use crate::common::{Folder, Said, doorbell, said};
+use crate::common::{Folder, Said, assert_verified, doorbell, mixed, said};
 use crate::vfio_user::asked;
-use crate::vfio_user::serving::{SETS, Server};
-
-/// Reads and writes of 512 B to 1 MiB, 128 at once, so many of them.
-fn job(folder: &Folder, ios: u64) -> PathBuf {
-    let text = format!(
-        "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\nsize=16m\n\
-         io_size=1t\nnorandommap=1\nnumber_ios={ios}\nfsync=64\nverify=crc32c\n"
-    );
-    folder.file("mixed.fio", &text)
-}
+use crate::vfio_user::serving::{SETS, serve};
 
 fn run(folder: &Folder, job: &str, more: &[&str]) -> std::process::Command {
     run_on(folder, "socket", job, more)
@@ -35,10 +25,7 @@ pub fn run_on(folder: &Folder, socket: &str, job: &str, more: &[&str]) -> std::p
 }
 
 fn assert_clean(said: &Said) {
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
-    let verified = said.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
-    let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
-    assert!(verified.parse::<u64>().expect("a number") > 100, "only {verified} blocks verified");
+    assert_verified(said, 100);
 }
 
 /// A driver on this thread on the device behind a socket, until `body` is done.
@@ -64,7 +51,7 @@ pub fn driven<T>(
 #[test]
 fn every_block_is_right_polled_and_by_interrupts_and_under_resets() {
     let folder = Folder::new("vfu-work");
-    let job = job(&folder, asked("DOORBELL_IOS", 1_000)).display().to_string();
+    let job = mixed(&folder, asked("DOORBELL_IOS", 1_000)).display().to_string();
     let image = folder.path("image");
     let interrupts = ["--set", "host.completion=interrupt"];
     let queues = ["--set", "host.queues=4"];
@@ -74,7 +61,7 @@ fn every_block_is_right_polled_and_by_interrupts_and_under_resets() {
         (Some(image.as_path()), &["--resets", "5"][..]),
         (None, &queues[..]),
     ] {
-        let mut server = Server::start(&folder, image);
+        let mut server = serve(&folder, image);
         assert_clean(&said(&mut run(&folder, &job, more)));
         server.says("client connected");
         server.says("client disconnected");
@@ -90,7 +77,7 @@ fn a_driver_whose_memory_is_not_shared_reads_what_it_has_written() {
     use host::BlockDevice;
     use world::interfaces::Driver;
     let folder = Folder::new("vfu-unshared");
-    let server = Server::start(&folder, None);
+    let server = serve(&folder, None);
     let sets = [("medium.block", "512 B"), ("host.memory", "64 MiB")];
     let plan = crate::common::plan("live", &sets);
     driven(&plan, &server.socket, Sharing::Messages, async |_, driver| {
@@ -115,8 +102,8 @@ fn a_driver_whose_memory_is_not_shared_reads_what_it_has_written() {
 #[test]
 fn a_driver_whose_server_is_killed_says_so_and_ends() {
     let folder = Folder::new("vfu-killed");
-    let job = job(&folder, 1_000_000_000).display().to_string();
-    let mut server = Server::start(&folder, None);
+    let job = mixed(&folder, 1_000_000_000).display().to_string();
+    let mut server = serve(&folder, None);
     let mut command = run(&folder, &job, &[]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     server.says("client connected");
