@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use bus::link::LinkSpec;
-use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort};
 use device::flash::{self, Chips};
 use device::pages::{Endpoints, Options};
@@ -19,44 +19,16 @@ use wire::pages::{
     ANSWERS, Answer, CONTROL, Command, Control, ITEM_BYTES, Item, NO_TRACE, Operation, PageAt,
     RING, RINGS, RowAt, STATUS, STRIDE, Source, Spare, State, Status, TAIL,
 };
-use wire::pcie::Generation;
+
+use crate::raw::bus_spec;
 
 const ENTRIES: u32 = 16;
 const UNIT: usize = 4096;
 
 fn spec() -> SimSpec {
-    let cost = |name, ns| NamedCost { name, span: Span::ns(ns) };
-    SimSpec {
-        link: LinkSpec {
-            generation: Generation::Gen3,
-            lanes: 4,
-            mps: 256,
-            mrrs: 512,
-            rcb: 64,
-            completion_bytes: 64,
-            ecrc: false,
-            latency: Span::ns(150),
-            host_read: Span::ns(100),
-            device_read: Span::ns(50),
-            tlps_per_dllp: 4,
-            credits: None,
-            held_up: None,
-            coherent: false,
-        },
-        memory_base: BusAddr(0x1_0000_0000),
-        memory_bytes: 4 << 20,
-        register_bytes: 0x1000,
-        masks: None,
-        relaxed_ordering: false,
-        cores: 1,
-        poll: Span::ns(20),
-        interrupt: Span::ns(500),
-        host_costs: Vec::new(),
-        device_costs: vec![cost("parse", 100), cost("post completion", 50)],
-        device_processors: 0,
-        device_copy: None,
-        seed: 1,
-    }
+    let usual = bus_spec(&[("parse", Span::ns(100)), ("post completion", Span::ns(50))]);
+    let link = LinkSpec { completion_bytes: 64, host_read: Span::ns(100), ..usual.link };
+    SimSpec { link, interrupt: Span::ns(500), ..usual }
 }
 
 struct World {

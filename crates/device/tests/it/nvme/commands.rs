@@ -16,8 +16,7 @@ type Made<'a> = &'a dyn Fn(&World) -> Sqe;
 fn medium_errors_map_to_nvme_status() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
-        let at = w.raw.place(4096, 4096);
-        let data = w.raw.data(at, 4096);
+        let (_, data) = w.raw.page();
         let read = |w: &World| io::read(w.raw.cid(), NS, Lba(3), 8, false, data);
         let write = |w: &World| io::write(w.raw.cid(), NS, Lba(3), 8, false, data);
         let compare = |w: &World| io::compare(w.raw.cid(), NS, Lba(3), 8, data);
@@ -50,8 +49,7 @@ fn medium_errors_map_to_nvme_status() {
 fn unwritten_blocks_compare_as_zeros() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
-        let at = w.raw.place(4096, 4096);
-        let data = w.raw.data(at, 4096);
+        let (at, data) = w.raw.page();
         let sqe = io::compare(w.raw.cid(), NS, Lba(9), 8, data);
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
         w.raw.memory.write(BusAddr(at.0 + 4095), &[1]).unwrap();

@@ -3,7 +3,7 @@
 use wire::nvme::admin;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::io;
-use wire::nvme::log::lid;
+use wire::nvme::log::{ErrorInformation, lid};
 use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use wire::nvme::status::Status;
 use wire::{CommandId, QueueId};
@@ -29,10 +29,7 @@ async fn event(w: &mut World) -> Option<(CommandId, AsyncEvent)> {
 }
 
 async fn read_error_log(w: &mut World) {
-    let at = w.raw.place(64, 4096);
-    let data = w.raw.data(at, 64);
-    let sqe = admin::get_log_page(w.raw.cid(), lid::ERROR, 64, data);
-    w.raw.admin_ok(&sqe).await;
+    w.raw.log::<ErrorInformation>(lid::ERROR).await;
 }
 
 /// An invalid CQ head is also reported, once the controller needs the head.

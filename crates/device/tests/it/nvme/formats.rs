@@ -2,12 +2,11 @@
 
 use media::Labels;
 use wire::nvme::admin::{self, FormatNvm};
-use wire::nvme::identify::{IdentifyNamespace, cns};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
 use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, PATIENCE, pattern};
@@ -66,14 +65,11 @@ fn format_rejects_unsupported_formats() {
 fn io_and_format_fail_while_format_in_progress() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
-        let at = w.raw.place(4096, 4096);
-        let data = w.raw.data(at, 4096);
+        let (_, data) = w.raw.page();
         w.medium.close();
         let format = admin::format_nvm(w.raw.cid(), NS, FormatNvm::default());
         w.raw.submit_admin(&format);
-        while w.medium.waiting.get() == 0 {
-            w.raw.rt.sleep(runtime::Span::us(1)).await;
-        }
+        w.medium.until_waiting(1).await;
         for sqe in [
             io::read(w.raw.cid(), NS, Lba(0), 1, false, data),
             io::write(w.raw.cid(), NS, Lba(0), 1, false, data),
@@ -101,9 +97,7 @@ fn reset_ends_format_and_io_works() {
         w.medium.close();
         let format = admin::format_nvm(w.raw.cid(), NS, FormatNvm::default());
         w.raw.submit_admin(&format);
-        while w.medium.waiting.get() == 0 {
-            w.raw.rt.sleep(runtime::Span::us(1)).await;
-        }
+        w.medium.until_waiting(1).await;
         w.raw.disable().await;
         w.medium.open();
         let mut pair = w.raw.up().await;
@@ -121,15 +115,8 @@ const LARGE: FormatNvm = FormatNvm {
     erase: 0,
 };
 
-async fn identified(w: &mut World) -> IdentifyNamespace {
-    let at = w.raw.place(4096, 4096);
-    let sqe = admin::identify(w.raw.cid(), NS, cns::NAMESPACE, w.raw.data(at, 4096));
-    w.raw.admin_ok(&sqe).await;
-    IdentifyNamespace::read_from_bytes(&w.raw.bytes(at, 4096)).unwrap()
-}
-
-/// Blocks of 4096 bytes over a medium of 512: Identify counts in them, also on the next controller, until the
-/// namespace is formatted back.
+/// Blocks of 4096 bytes over a medium of 512: Identify counts in them, also that of the controller that
+/// comes after, until the namespace is formatted back.
 #[test]
 fn format_survives_reset_and_new_controller() {
     let setup = Setup { blocks: 8_005, ..Setup::default() };
@@ -138,27 +125,27 @@ fn format_survives_reset_and_new_controller() {
         w.medium.poke(0, &pattern(1, 4096));
         w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, LARGE)).await;
         assert_eq!(w.medium.peek(0, 4096), [0; 4096]);
-        let n = identified(&mut w).await;
-        // The last five blocks of the medium are not a whole large block.
+        let n = w.raw.identify_namespace().await;
+        // The last five blocks of the medium are not a whole one.
         assert_eq!((n.nsze.get(), n.nlbaf, n.flbas), (1_000, 1, 1));
         assert_eq!((n.lbaf[1].ds, n.mssrl.get()), (12, 256));
         w.raw.disable().await;
         w.raw.up().await;
-        assert_eq!(identified(&mut w).await, n, "after a reset");
+        assert_eq!(w.raw.identify_namespace().await, n, "after a reset");
         Some(w.medium.label())
     });
     let label = Setup { label, ..setup.clone() }.run(async |mut w: World| {
         w.raw.up().await;
-        let n = identified(&mut w).await;
+        let n = w.raw.identify_namespace().await;
         assert_eq!((n.nsze.get(), n.flbas), (1_000, 1), "another controller");
         w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, FormatNvm::default())).await;
-        let n = identified(&mut w).await;
+        let n = w.raw.identify_namespace().await;
         assert_eq!((n.nsze.get(), n.flbas), (8_005, 0), "formatted back");
         Some(w.medium.label())
     });
     Setup { label, ..setup }.run(async |mut w: World| {
         w.raw.up().await;
-        assert_eq!(identified(&mut w).await.flbas, 0);
+        assert_eq!(w.raw.identify_namespace().await.flbas, 0);
     });
 }
 
@@ -205,7 +192,7 @@ fn medium_without_valid_label_has_one_format() {
     let setup = Setup { label: None, ..Setup::default() };
     setup.run(async |mut w: World| {
         w.raw.up().await;
-        let n = identified(&mut w).await;
+        let n = w.raw.identify_namespace().await;
         assert_eq!((n.nlbaf, n.flbas, n.lbaf[1].ds), (0, 0, 0));
         let status = w.raw.admin(&admin::format_nvm(w.raw.cid(), NS, LARGE)).await.status();
         assert_eq!(status, Status::INVALID_FORMAT.with_dnr());
@@ -214,7 +201,7 @@ fn medium_without_valid_label_has_one_format() {
         let setup = Setup { label: Some(label.to_vec()), ..Setup::default() };
         setup.run(async |mut w: World| {
             w.raw.up().await;
-            let n = identified(&mut w).await;
+            let n = w.raw.identify_namespace().await;
             assert_eq!((n.nlbaf, n.flbas), (1, 0), "{label:?}");
         });
     }

@@ -6,7 +6,6 @@ use wire::nvme::features::fid;
 use wire::nvme::log::{ErrorInformation, lid};
 use wire::nvme::registers::{CC, Cc, Csts};
 use wire::nvme::status::Status;
-use zerocopy::FromBytes;
 
 use crate::raw::nvme::Settings;
 use crate::raw::nvme::world::{World, on_a_bench};
@@ -47,10 +46,7 @@ fn keep_alive_timeout_sets_cfs() {
         assert_eq!(w.raw.csts().await, Csts::new());
         w.raw.enable(Settings::default()).await;
         assert_eq!(timer(&mut w).await, 0, "a reset stops it");
-        let at = w.raw.place(64, 4096);
-        let sqe = admin::get_log_page(w.raw.cid(), lid::ERROR, 64, w.raw.data(at, 64));
-        w.raw.admin_ok(&sqe).await;
-        let entry = ErrorInformation::read_from_bytes(&w.raw.bytes(at, 64)).unwrap();
+        let entry: ErrorInformation = w.raw.log(lid::ERROR).await;
         assert_eq!(entry.status_and_phase.get() >> 1, Status::KEEP_ALIVE_EXPIRED.bits());
         assert_eq!((entry.sqid.get(), entry.cid.get()), (0xffff, 0xffff));
         w.raw.rt.sleep(Span::s(10)).await;

@@ -107,8 +107,7 @@ fn get_log_page_offsets_and_lengths() {
 fn error_log_holds_failed_commands_newest_first() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
-        let at = w.raw.place(4096, 4096);
-        let data = w.raw.data(at, 4096);
+        let (_, data) = w.raw.page();
         let empty = log(&mut w, page(lid::ERROR, 4096, 0)).await.unwrap();
         assert_eq!(empty, [0; 4096]);
         let sqe = io::read(w.raw.cid(), NS, Lba((1 << 20) - 2), 8, false, data);

@@ -5,11 +5,11 @@ use runtime::Span;
 use wire::nvme::admin::{self, Command, Request, Select, SetFeatures};
 use wire::nvme::entry::DataPointer;
 use wire::nvme::features::{ApstTable, fid};
-use wire::nvme::identify::{self, IdentifyController, cns};
+use wire::nvme::identify::{self};
 use wire::nvme::io;
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba, Nsid};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, Pair, Settings};
@@ -61,10 +61,7 @@ async fn follow(w: &mut World, at: BusAddr, table: &ApstTable) -> Status {
 fn identify_power_state_descriptors() {
     states().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
-        let at = w.raw.place(4096, 4096);
-        let sqe = admin::identify(w.raw.cid(), Nsid::NONE, cns::CONTROLLER, w.raw.data(at, 4096));
-        w.raw.admin_ok(&sqe).await;
-        let c = IdentifyController::read_from_bytes(&w.raw.bytes(at, 4096)).unwrap();
+        let c = w.raw.identify_controller().await;
         assert_eq!((c.npss, c.apsta), (3, 1));
         let said = |ps: &identify::PowerState| {
             (ps.mp.get(), ps.flags, ps.enlat.get(), ps.exlat.get(), ps.rrt)

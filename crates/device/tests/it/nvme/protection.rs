@@ -4,7 +4,6 @@ use media::{BlockMetadata, Labels};
 use runtime::Rng;
 use wire::nvme::admin::{self, FormatNvm, Sanitize};
 use wire::nvme::entry::{DataPointer, Sqe};
-use wire::nvme::identify::{IdentifyNamespace, cns};
 use wire::nvme::io::{self, Access, Command, CopyTo, Request, WriteZeroes};
 use wire::nvme::log::SanitizeStatus;
 use wire::nvme::pi::{Checks, Kind, Protection};
@@ -12,7 +11,7 @@ use wire::nvme::ranges::CopyRange;
 use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::nvme::sanitizes;
 use crate::raw::nvme::world::{Setup, World};
@@ -153,18 +152,11 @@ async fn formatted_as(mut w: World, large: bool, kind: u8, inline: bool) -> With
     WithPi { w, pair, data, beside, block, lists: false, inline, makes: kind != 0 }
 }
 
-async fn identified(w: &mut World) -> IdentifyNamespace {
-    let at = w.raw.place(4096, 4096);
-    let data = w.raw.data(at, 4096);
-    w.raw.admin_ok(&admin::identify(w.raw.cid(), NS, cns::NAMESPACE, data)).await;
-    IdentifyNamespace::read_from_bytes(&w.raw.bytes(at, 4096)).unwrap()
-}
-
 #[test]
 fn identify_reports_pi_formats_and_chosen_format() {
     setup().run(async |mut w: World| {
         w.raw.up().await;
-        let n = identified(&mut w).await;
+        let n = w.raw.identify_namespace().await;
         assert_eq!((n.nlbaf, n.mc, n.dpc, n.dps, n.flbas), (3, 3, 0x1f, 0, 0));
         let formats = [(9, 0), (12, 0), (9, 8), (12, 8)];
         for (format, (ds, ms)) in n.lbaf.iter().zip(formats) {
@@ -179,7 +171,7 @@ fn identify_reports_pi_formats_and_chosen_format() {
             (FormatNvm { format: 3, protection: 2, metadata_inline: true, ..plain }, 2),
         ] {
             w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, format)).await;
-            let n = identified(&mut w).await;
+            let n = w.raw.identify_namespace().await;
             let inline = u8::from(format.metadata_inline) << 4;
             assert_eq!((n.flbas, n.dps), (format.format | inline, dps));
             assert_eq!(n.nsze.get(), if format.format == 3 { 1 << 11 } else { 1 << 14 });
@@ -199,14 +191,14 @@ fn identify_reports_pi_formats_and_chosen_format() {
         let again = Setup { label: Some(label.clone()), ..setup() };
         again.run(async |mut w: World| {
             w.raw.up().await;
-            let n = identified(&mut w).await;
+            let n = w.raw.identify_namespace().await;
             assert_eq!((n.flbas, n.dps), (0x13, 2));
         });
         // A label with metadata is invalid on a medium without metadata.
         let other = Setup { label: Some(label), metadata: false, ..setup() };
         other.run(async |mut w: World| {
             w.raw.up().await;
-            let n = identified(&mut w).await;
+            let n = w.raw.identify_namespace().await;
             assert_eq!((n.nlbaf, n.mc, n.dpc, n.dps, n.flbas), (1, 0, 0, 0, 0));
         });
     });

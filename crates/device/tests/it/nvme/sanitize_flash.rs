@@ -10,13 +10,11 @@ use ftl::Pages;
 use media::contents::Keep;
 use media::nand::{Geometry, Nand, Profile, Spec};
 use runtime::{Either, Log, Rt, Span, Time, race};
+use wire::Lba;
 use wire::nvme::admin::{self, Sanitize, SanitizeAction};
-use wire::nvme::identify::{IdentifyController, cns};
 use wire::nvme::io;
 use wire::nvme::log::{SanitizeStatus, lid, sanicap};
 use wire::nvme::status::Status;
-use wire::{Lba, Nsid};
-use zerocopy::FromBytes;
 
 use crate::raw::nvme::world::Setup;
 use crate::raw::nvme::{NS, Pair, Raw, pattern};
@@ -89,10 +87,8 @@ impl Kept {
 }
 
 async fn log(raw: &mut Host) -> SanitizeStatus {
-    let at = raw.place(512, 4096);
-    let sqe = admin::get_log_page(raw.cid(), lid::SANITIZE, 512, raw.data(at, 512));
-    raw.admin_ok(&sqe).await;
-    let page = SanitizeStatus::read_from_bytes(&raw.bytes(at, 512)).expect("a page");
+    let at = raw.place(0, 4096);
+    let page = raw.log(lid::SANITIZE).await;
     raw.free_from(at);
     page
 }
@@ -142,11 +138,7 @@ fn block_erase_erases_all_blocks_in_estimated_time() {
     let mut kept = Kept::new();
     kept.live(None, async |rt, raw| {
         let mut pair = raw.up().await;
-        let at = raw.place(4096, 4096);
-        let data = raw.data(at, 4096);
-        let sqe = admin::identify(raw.cid(), Nsid::NONE, cns::CONTROLLER, data);
-        raw.admin_ok(&sqe).await;
-        let c = IdentifyController::read_from_bytes(&raw.bytes(at, 4096)).expect("a page");
+        let c = raw.identify_controller().await;
         assert_eq!(c.sanicap.get(), sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS);
         for action in [SanitizeAction::Overwrite, SanitizeAction::CryptoErase] {
             let what = Sanitize { action, ..Sanitize::default() };

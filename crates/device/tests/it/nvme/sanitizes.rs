@@ -4,12 +4,10 @@ use media::{Labels, MediaError};
 use runtime::Span;
 use wire::nvme::admin::{self, FormatNvm, Sanitize, SanitizeAction, SelfTest};
 use wire::nvme::event::AsyncEvent;
-use wire::nvme::identify::{IdentifyController, cns};
 use wire::nvme::io;
 use wire::nvme::log::{SanitizeStatus, lid};
 use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
-use zerocopy::FromBytes;
 
 use crate::raw::nvme::world::{Setup, World};
 use crate::raw::nvme::{NS, PATIENCE, Settings, pattern};
@@ -20,10 +18,7 @@ fn small() -> Setup {
 }
 
 pub(crate) async fn log(w: &mut World) -> SanitizeStatus {
-    let at = w.raw.place(512, 4096);
-    let sqe = admin::get_log_page(w.raw.cid(), lid::SANITIZE, 512, w.raw.data(at, 512));
-    w.raw.admin_ok(&sqe).await;
-    SanitizeStatus::read_from_bytes(&w.raw.bytes(at, 512)).unwrap()
+    w.raw.log(lid::SANITIZE).await
 }
 
 pub(crate) async fn ask(w: &mut World, sanitize: Sanitize) -> Status {
@@ -122,9 +117,7 @@ fn io_fails_while_sanitize_in_progress() {
         w.medium.close();
         let write = io::write(w.raw.cid(), NS, Lba(0), 1, false, data);
         w.raw.submit(&mut pair.sq, &write);
-        while w.medium.waiting.get() == 0 {
-            w.raw.rt.sleep(Span::us(1)).await;
-        }
+        w.medium.until_waiting(1).await;
         assert_eq!(ask(&mut w, overwrite(2, 7)).await, Status::SUCCESS);
         let cqe = w.raw.next(&mut pair.cq).await;
         assert_eq!((cqe.id(), cqe.status().kind()), (write.id(), Status::SANITIZE_IN_PROGRESS));
@@ -262,13 +255,9 @@ fn unsupported_sanitize_actions_are_rejected() {
     Setup { label: None, ..small() }.run(async |mut w: World| {
         w.raw.up().await;
         assert_eq!(ask(&mut w, Sanitize::default()).await, Status::INVALID_OPCODE);
-        let at = w.raw.place(4096, 4096);
-        let data = w.raw.data(at, 4096);
+        let (_, data) = w.raw.page();
         let sqe = admin::get_log_page(w.raw.cid(), lid::SANITIZE, 512, data);
         assert_eq!(w.raw.admin(&sqe).await.status().kind(), Status::INVALID_LOG_PAGE);
-        let sqe = admin::identify(w.raw.cid(), Nsid::NONE, cns::CONTROLLER, data);
-        w.raw.admin_ok(&sqe).await;
-        let c = IdentifyController::read_from_bytes(&w.raw.bytes(at, 4096)).unwrap();
-        assert_eq!(c.sanicap.get(), 0);
+        assert_eq!(w.raw.identify_controller().await.sanicap.get(), 0);
     });
 }

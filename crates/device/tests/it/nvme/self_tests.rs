@@ -6,17 +6,12 @@ use wire::Nsid;
 use wire::nvme::admin::{self, FormatNvm, SelfTest};
 use wire::nvme::log::{SelfTestLog, lid};
 use wire::nvme::status::Status;
-use zerocopy::FromBytes;
 
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, Settings};
 
 async fn log(w: &mut World) -> SelfTestLog {
-    let bytes = size_of::<SelfTestLog>() as u64;
-    let at = w.raw.place(bytes, 4096);
-    let sqe = admin::get_log_page(w.raw.cid(), lid::SELF_TEST, bytes, w.raw.data(at, bytes));
-    w.raw.admin_ok(&sqe).await;
-    SelfTestLog::read_from_bytes(&w.raw.bytes(at, bytes as usize)).unwrap()
+    w.raw.log(lid::SELF_TEST).await
 }
 
 async fn begin(w: &mut World, nsid: Nsid, test: SelfTest) {

@@ -93,9 +93,7 @@ fn namespace_detach_affects_named_controllers_only() {
             let sqe = io::read(party.raw.cid(), NS, Lba(1), 1, false, data);
             party.begin(&sqe);
         }
-        while w.medium.waiting.get() < 2 {
-            w.rt.sleep(Span::us(1)).await;
-        }
+        w.medium.until_waiting(2).await;
         assert_eq!(attach(&mut w.hosts[0], true, &[2]).await, OK);
         let (_, status) = w.hosts[1].next(PATIENCE).await.expect("an end");
         assert_eq!(status.kind(), Status::ABORT_REQUESTED);

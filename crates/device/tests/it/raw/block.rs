@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bus::link::LinkSpec;
-use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort};
 use device::block::{Front, Options};
 use media::contents::{Backing, Keep, Spec};
@@ -15,8 +15,9 @@ use wire::block::descriptor::{BYTES, Command, Control as Word, Descriptor, Opera
 use wire::block::registers::{
     BLOCK, Block, CONTROL, Control, OFFSET, RING, SHAPE, STATUS, Shape, Status, Violation,
 };
-use wire::pcie::Generation;
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::raw::bus_spec;
 
 pub const BLOCKS: u64 = 1024;
 pub const ENTRIES: u32 = 8;
@@ -96,43 +97,20 @@ impl World {
     /// Runs a test on a front end with these options.
     pub fn run<T>(options: Options, test: impl AsyncFnOnce(&World) -> T) -> T {
         let rt = Rt::simulated(None, Log::Off);
-        let cost = |name, ns| NamedCost { name, span: Span::ns(ns) };
+        let usual = bus_spec(&[
+            ("parse", Span::ns(100)),
+            ("post completion", Span::ns(50)),
+            ("take block", Span::ns(80)),
+            ("return", Span::ns(80)),
+            ("dma start", Span::ns(60)),
+        ]);
+        let link = LinkSpec { completion_bytes: 64, host_read: Span::ns(100), ..usual.link };
         let spec = SimSpec {
-            link: LinkSpec {
-                generation: Generation::Gen3,
-                lanes: 4,
-                mps: 256,
-                mrrs: 512,
-                rcb: 64,
-                completion_bytes: 64,
-                ecrc: false,
-                latency: Span::ns(150),
-                host_read: Span::ns(100),
-                device_read: Span::ns(50),
-                tlps_per_dllp: 4,
-                credits: None,
-                held_up: None,
-                coherent: false,
-            },
-            memory_base: BusAddr(0x1_0000_0000),
+            link,
             memory_bytes: 1 << 20,
-            register_bytes: 0x1000,
-            masks: None,
-            relaxed_ordering: false,
-            cores: 1,
-            poll: Span::ns(20),
             interrupt: Span::ns(500),
-            host_costs: Vec::new(),
-            device_costs: vec![
-                cost("parse", 100),
-                cost("post completion", 50),
-                cost("take block", 80),
-                cost("return", 80),
-                cost("dma start", 60),
-            ],
             device_processors: 1,
-            device_copy: None,
-            seed: 1,
+            ..usual
         };
         let bus = SimBus::new(&rt, spec);
         let spec = Spec {

@@ -1,14 +1,11 @@
-//! A device port that checks every access of the front end: it may write only to addresses given by a fetched
-//! read or by a queue's registers, and only while that queue is enabled.
+//! A witness of what the front end does through its port, who knows what it may do: to write
+//! where a fetched read or a queue's registers say, while that queue is enabled, and nowhere else.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
 
-use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
 use device::dcx::Options;
-use runtime::{Rt, Time};
 use wire::BusAddr;
 use wire::dcx::command::{self, Command, Entry};
 use wire::dcx::notice;
@@ -16,7 +13,9 @@ use wire::dcx::registers::{Control, Group, Shape};
 use wire::dcx::report::{self, Code, Report};
 use zerocopy::FromBytes;
 
-/// A queue, as its registers describe it to the front end.
+use crate::raw::watched::Watch;
+
+/// A queue, as the front end has been told of it.
 struct Told {
     group: Group,
     /// True from the first read of CONTROL with ENABLE set until STATUS is 0.
@@ -60,6 +59,27 @@ impl Witness {
         }
     }
 
+    /// How many reports of this code there were.
+    pub fn reported(&self, code: Code) -> u64 {
+        self.reports.borrow().get(&code.bits()).copied().unwrap_or(0)
+    }
+}
+
+impl Told {
+    fn address(&self, register: u32) -> u64 {
+        let word = |register| u64::from(self.registers.get(&register).copied().unwrap_or(0));
+        word(register + 4) << 32 | word(register)
+    }
+
+    fn ring(&self, register: u32, entry_bytes: usize) -> Range<u64> {
+        let shape = self.registers.get(&self.group.shape).copied().unwrap_or(0);
+        let entries = 1u64 << Shape::from_bits(shape).entries_log2().min(30);
+        let at = self.address(register);
+        at..at.saturating_add(entries * entry_bytes as u64)
+    }
+}
+
+impl Watch for Witness {
     fn loaded(&self, register: u32, value: u32) {
         for told in &mut *self.queues.borrow_mut() {
             if (told.group.commands..told.group.status).contains(&register) {
@@ -86,7 +106,7 @@ impl Witness {
         }
     }
 
-    /// Permits writes to the buffers of these entries.
+    /// What the entries ask for may be written from now on.
     fn fetched(&self, at: BusAddr, entries: &[u8]) {
         for told in self.queues.borrow_mut().iter_mut().filter(|told| told.open) {
             if !told.ring(told.group.commands, command::BYTES).contains(&at.0) {
@@ -104,7 +124,6 @@ impl Witness {
         }
     }
 
-    #[track_caller]
     fn validate(&self, at: BusAddr, bytes: u32) {
         let covers = |range: &Range<u64>| {
             range.contains(&at.0) && at.0.saturating_add(u64::from(bytes)) <= range.end
@@ -119,124 +138,23 @@ impl Witness {
         assert!(allowed, "{bytes} bytes are written at {at}, which no enabled queue has named");
     }
 
-    fn count<T>(&self, done: Result<T, DmaError>) -> Result<T, DmaError> {
-        let counter = if done.is_ok() { &self.transfers } else { &self.refused };
+    fn ends(&self, went_through: bool) {
+        let counter = if went_through { &self.transfers } else { &self.refused };
         counter.set(counter.get() + 1);
-        done
     }
 
-    /// Number of reports with this code.
-    pub fn reported(&self, code: Code) -> u64 {
-        self.reports.borrow().get(&code.bits()).copied().unwrap_or(0)
-    }
-}
-
-impl Told {
-    fn address(&self, register: u32) -> u64 {
-        let word = |register| u64::from(self.registers.get(&register).copied().unwrap_or(0));
-        word(register + 4) << 32 | word(register)
+    fn polls(&self) {
+        self.fetches.set(self.fetches.get() + 1);
     }
 
-    fn ring(&self, register: u32, entry_bytes: usize) -> Range<u64> {
-        let shape = self.registers.get(&self.group.shape).copied().unwrap_or(0);
-        let entries = 1u64 << Shape::from_bits(shape).entries_log2().min(30);
-        let at = self.address(register);
-        at..at.saturating_add(entries * entry_bytes as u64)
-    }
-}
-
-#[derive(Clone)]
-pub struct Watched<P> {
-    pub port: P,
-    pub witness: Rc<Witness>,
-}
-
-impl<P: DevicePort> DevicePort for Watched<P> {
-    fn rt(&self) -> &Rt {
-        self.port.rt()
-    }
-
-    fn load(&self, register: u32) -> u32 {
-        let value = self.port.load(register);
-        self.witness.loaded(register, value);
-        value
-    }
-
-    fn store(&self, register: u32, value: u32) {
-        self.witness.stored(register, value);
-        self.port.store(register, value);
-    }
-
-    async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {
-        self.port.on_registers(check).await
-    }
-
-    fn check_again(&self) {
-        self.port.check_again();
-    }
-
-    async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
-        self.witness.count(self.port.read(from, to, carry).await)
-    }
-
-    async fn fetch(
-        &self,
-        at: BusAddr,
-        into: &mut [u8],
-        entry_bytes: usize,
-        looks: Looks,
-        is_new: impl FnMut(u32, u32) -> bool,
-    ) -> Result<u32, DmaError> {
-        self.witness.fetches.set(self.witness.fetches.get() + 1);
-        let found = self.port.fetch(at, into, entry_bytes, looks, is_new).await;
-        if let Ok(found) = found {
-            self.witness.fetched(at, &into[..found as usize * entry_bytes]);
-        }
-        found
-    }
-
-    fn prefetch(&self, to: Segment) {
-        self.port.prefetch(to);
-    }
-
-    fn fence(&self) {
-        self.port.fence();
-    }
-
-    async fn write<Q: Payload + ?Sized>(
-        &self,
-        to: &[Segment],
-        what: &Q,
-        how: Posting,
-        ready: Time,
-    ) -> Result<(), DmaError> {
-        to.iter().for_each(|segment| self.witness.validate(segment.at, segment.bytes));
-        self.witness.count(self.port.write(to, what, how, ready).await)
-    }
-
-    fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
-        self.witness.validate(at, entry.len() as u32);
+    fn posts(&self, entry: &[u8]) {
         if let Ok(report) = Report::read_from_bytes(entry) {
-            *self.witness.reports.borrow_mut().entry(report.code().bits()).or_insert(0) += 1;
+            *self.reports.borrow_mut().entry(report.code().bits()).or_insert(0) += 1;
         }
-        self.witness.count(self.port.publish(at, entry, relaxed))
     }
 
-    fn interrupt(&self, vector: u16) {
-        let open = self.witness.queues.borrow().iter().any(|told| told.open);
+    fn interrupts(&self) {
+        let open = self.queues.borrow().iter().any(|told| told.open);
         assert!(open, "an interrupt while every queue is disabled");
-        self.port.interrupt(vector);
-    }
-
-    fn cost(&self, name: &str) -> Cost {
-        self.port.cost(name)
-    }
-
-    async fn spend(&self, cost: Cost) {
-        self.port.spend(cost).await;
-    }
-
-    async fn elapse(&self, cost: Cost) {
-        self.port.elapse(cost).await;
     }
 }

@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use bus::link::{Credits, HeldUp, LinkSpec};
-use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::sim::{SimBus, SimHost, SimSpec};
 use device::dcx::{Front, Options, Tagged};
 use device::nvme::{self, Controller};
 use runtime::{Log, Rng, Rt, Span};
-use wire::BusAddr;
-use wire::pcie::Generation;
 
 use super::Raw;
-use super::watch::{Watched, Witness};
+use super::watch::Witness;
+use crate::raw::bus_spec;
 use crate::raw::nvme::bench::Bench;
+use crate::raw::watched::Watched;
 
 /// First offset of host memory used by the front end's host; memory below is the NVMe host's.
 pub const DCX_FROM: u64 = 1 << 20;
@@ -82,38 +82,20 @@ impl Setup {
     }
 
     pub fn spec(&self) -> SimSpec {
-        let cost = |name, span| NamedCost { name, span };
+        let usual = bus_spec(&[("parse", self.parse), ("post completion", self.post)]);
         SimSpec {
             link: LinkSpec {
-                generation: Generation::Gen3,
-                lanes: 4,
                 mps: self.mps,
-                mrrs: 512,
-                rcb: 64,
-                completion_bytes: 256,
-                ecrc: false,
-                latency: Span::ns(150),
                 host_read: self.host_read,
-                device_read: Span::ns(50),
-                tlps_per_dllp: 4,
                 credits: self.credits,
                 held_up: self.held_up,
-                coherent: false,
+                ..usual.link
             },
-            memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: self.memory_bytes,
             register_bytes: (self.options.block + self.options.block_bytes())
                 .next_multiple_of(4096),
-            masks: None,
             relaxed_ordering: self.options.relaxed_ordering,
-            cores: 1,
-            poll: Span::ns(20),
-            interrupt: Span::us(1),
-            host_costs: Vec::new(),
-            device_costs: vec![cost("parse", self.parse), cost("post completion", self.post)],
-            device_processors: 0,
-            device_copy: None,
-            seed: 1,
+            ..usual
         }
     }
 
@@ -138,7 +120,7 @@ impl Setup {
 pub struct Device<P> {
     pub medium: Rc<Bench>,
     pub tagged: Rc<Tagged<Bench>>,
-    pub front: Rc<Front<Watched<P>, Bench>>,
+    pub front: Rc<Front<Watched<P, Witness>, Bench>>,
     pub witness: Rc<Witness>,
 }
 
@@ -162,7 +144,7 @@ pub struct World {
     pub rt: Rt,
     pub medium: Rc<Bench>,
     pub tagged: Rc<Tagged<Bench>>,
-    pub front: Rc<Front<Watched<bus::sim::SimDevice>, Bench>>,
+    pub front: Rc<Front<Watched<bus::sim::SimDevice, Witness>, Bench>>,
     pub witness: Rc<Witness>,
     pub raw: Raw<SimHost>,
     pub nvme: crate::raw::nvme::Raw<SimHost>,

@@ -17,6 +17,7 @@ use runtime::{Either, Rt, Span, race};
 use wire::nvme::admin::{self, CreateCq, CreateSq, Priority};
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::features::{NumberOfQueues, fid};
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, cns};
 use wire::nvme::prp;
 use wire::nvme::registers::{
     ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, VS, cq_head_doorbell, sq_tail_doorbell,
@@ -378,6 +379,37 @@ impl<H: HostPort> Raw<H> {
         prp::build(pages, bytes, self.page_bytes, lists, put).expect("a buffer of sense")
     }
 
+    /// A page of host memory that nobody else has been given, and what describes it.
+    pub fn page(&self) -> (BusAddr, DataPointer) {
+        let at = self.place(4096, 4096);
+        (at, self.data(at, 4096))
+    }
+
+    /// A structure that Identify gives.
+    pub async fn identify<T: FromBytes>(&mut self, nsid: Nsid, cns: u8) -> T {
+        let (at, data) = self.page();
+        self.admin_ok(&admin::identify(self.cid(), nsid, cns, data)).await;
+        T::read_from_bytes(&self.bytes(at, 4096)).expect("a page")
+    }
+
+    pub async fn identify_controller(&mut self) -> IdentifyController {
+        self.identify(Nsid::NONE, cns::CONTROLLER).await
+    }
+
+    pub async fn identify_namespace(&mut self) -> IdentifyNamespace {
+        self.identify(NS, cns::NAMESPACE).await
+    }
+
+    /// The first bytes of a log page.
+    pub async fn log<T: FromBytes>(&mut self, lid: u8) -> T {
+        let bytes = size_of::<T>();
+        let at = self.place(bytes as u64, 4096);
+        let sqe = admin::get_log_page(self.cid(), lid, bytes as u64, self.data(at, bytes as u64));
+        self.admin_ok(&sqe).await;
+        T::read_from_bytes(&self.bytes(at, bytes)).expect("so many bytes")
+    }
+
+    /// Bytes of host memory.
     pub fn bytes(&self, at: BusAddr, bytes: usize) -> Vec<u8> {
         let mut copy = vec![0; bytes];
         self.memory.read(at, &mut copy).expect("it lies in host memory");

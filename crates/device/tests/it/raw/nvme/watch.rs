@@ -1,12 +1,9 @@
-//! A device port that checks every access of the controller: it may write only to memory that the host has
-//! named since the controller was enabled, and access nothing while CSTS.RDY is 0.
+//! A witness of what the controller does through its port, who knows what it may do: nothing
+//! that the host has not named since the controller was enabled, and nothing at all while CSTS.RDY is 0.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
-use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
-use runtime::{Rt, Time};
 use wire::nvme::entry::{Cqe, Sqe, SqeFlags};
 use wire::nvme::io::{Access, Command};
 use wire::nvme::opcode;
@@ -17,7 +14,9 @@ use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
 use zerocopy::FromBytes;
 
-/// Granularity of named host memory: the smallest memory page.
+use crate::raw::watched::Watch;
+
+/// The unit in which host memory is named: the smallest memory page.
 const PAGE: u64 = 4096;
 const ACQ_HIGH: u32 = ACQ + 4;
 /// More blocks than any bench has, and more than any copy copies.
@@ -105,7 +104,84 @@ impl Witness {
         }
     }
 
-    /// Every word that was read may be an address of a data page or of a queue.
+    fn learn_writes(&self, sqe: &Sqe) {
+        // One of a pair asks for as much as one that stands alone.
+        let sqe = Sqe { flags: sqe.flags.with_fuse(0), ..*sqe };
+        match wire::nvme::io::parse(&sqe).map(|request| request.command) {
+            Ok(Command::Write(access)) => self.asks_for(access.lba, access.blocks),
+            Ok(Command::WriteZeroes(zeroes)) => {
+                self.asks_for(zeroes.access.lba, zeroes.access.blocks);
+            }
+            // How many blocks a copy is of stands in its list.
+            Ok(Command::Copy(copy)) => self.asks_for(copy.to, COPY_BLOCKS_MAX),
+            Ok(Command::DatasetManagement(_)) => self.lists.set(true),
+            _ => {}
+        }
+    }
+
+    fn asks_for(&self, lba: Lba, blocks: u32) {
+        let access = Access::of(lba, blocks);
+        self.writes.borrow_mut().push(access);
+    }
+
+    /// Whether a fetched write command asks for these blocks.
+    pub fn asked_to_write(&self, block: u64, blocks: u32) -> bool {
+        let end = block + u64::from(blocks);
+        let covers = |access: &Access| {
+            access.lba.0 <= block && end <= access.lba.0.saturating_add(u64::from(access.blocks))
+        };
+        self.sanitizes.get() || self.writes.borrow().iter().rev().any(covers)
+    }
+
+    fn status(&self, csts: Csts) {
+        self.fatal.set(self.fatal.get() + u64::from(csts.cfs()));
+        let was = self.disabled.replace(!csts.rdy());
+        if !csts.rdy() {
+            let reading = self.reading.get();
+            assert_eq!(reading, 0, "reads of host memory under way when CSTS.RDY becomes 0");
+        }
+        if csts.rdy() && was {
+            self.lives.set(self.lives.get() + 1);
+            // A new life: what an earlier one was told counts no more.
+            self.page_bytes.set(self.cc.get().page_bytes());
+            self.named.borrow_mut().fill(false);
+            self.writes.borrow_mut().clear();
+            self.lists.set(false);
+            self.sgls.set(false);
+            let (low, high) = self.acq.get();
+            let acq = u64::from(high) << 32 | u64::from(low);
+            self.name_run(acq, 16 * u64::from(Aqa::from_bits(self.aqa.get()).cq_entries()));
+        }
+    }
+}
+
+impl Watch for Witness {
+    fn loaded(&self, register: u32, value: u32) {
+        match register {
+            ACQ => self.acq.set((value, self.acq.get().1)),
+            ACQ_HIGH => self.acq.set((self.acq.get().0, value)),
+            AQA => self.aqa.set(value),
+            CC => self.cc.set(Cc::from_bits(value)),
+            _ => {}
+        }
+    }
+
+    fn stored(&self, register: u32, value: u32) {
+        if register == CSTS {
+            self.status(Csts::from_bits(value));
+        }
+    }
+
+    fn reads(&self) {
+        assert!(!self.disabled.get(), "host memory is read while CSTS.RDY is 0");
+        self.reading.set(self.reading.get() + 1);
+    }
+
+    fn has_read(&self) {
+        self.reading.set(self.reading.get() - 1);
+    }
+
+    /// Every word that was read may be an address: of a data page, of a queue.
     fn learn(&self, bytes: &[u8]) {
         for word in bytes.chunks_exact(8) {
             let at = u64::from_le_bytes(word.try_into().expect("eight bytes"));
@@ -154,35 +230,6 @@ impl Witness {
         }
     }
 
-    fn learn_writes(&self, sqe: &Sqe) {
-        // Half of a fused pair permits as much as a single command.
-        let sqe = Sqe { flags: sqe.flags.with_fuse(0), ..*sqe };
-        match wire::nvme::io::parse(&sqe).map(|request| request.command) {
-            Ok(Command::Write(access)) => self.asks_for(access.lba, access.blocks),
-            Ok(Command::WriteZeroes(zeroes)) => {
-                self.asks_for(zeroes.access.lba, zeroes.access.blocks);
-            }
-            // The number of blocks of a copy is in its list.
-            Ok(Command::Copy(copy)) => self.asks_for(copy.to, COPY_BLOCKS_MAX),
-            Ok(Command::DatasetManagement(_)) => self.lists.set(true),
-            _ => {}
-        }
-    }
-
-    fn asks_for(&self, lba: Lba, blocks: u32) {
-        let access = Access::of(lba, blocks);
-        self.writes.borrow_mut().push(access);
-    }
-
-    /// True if a fetched write command covers these blocks.
-    pub fn asked_to_write(&self, block: u64, blocks: u32) -> bool {
-        let end = block + u64::from(blocks);
-        let covers = |access: &Access| {
-            access.lba.0 <= block && end <= access.lba.0.saturating_add(u64::from(access.blocks))
-        };
-        self.sanitizes.get() || self.writes.borrow().iter().rev().any(covers)
-    }
-
     fn validate(&self, at: BusAddr, bytes: u32) {
         assert!(!self.disabled.get(), "host memory is written at {at} while CSTS.RDY is 0");
         let mut page = at.0 / PAGE * PAGE;
@@ -194,159 +241,22 @@ impl Witness {
         }
     }
 
-    fn count<T>(&self, done: Result<T, DmaError>) -> Result<T, DmaError> {
-        let counter = if done.is_ok() { &self.transfers } else { &self.refused };
-        counter.set(counter.get() + 1);
-        done
-    }
-
-    fn status(&self, csts: Csts) {
-        self.fatal.set(self.fatal.get() + u64::from(csts.cfs()));
-        let was = self.disabled.replace(!csts.rdy());
-        if !csts.rdy() {
-            let reading = self.reading.get();
-            assert_eq!(reading, 0, "reads of host memory under way when CSTS.RDY becomes 0");
-        }
-        if csts.rdy() && was {
-            self.lives.set(self.lives.get() + 1);
-            // A new enable: earlier commands permit nothing any more.
-            self.page_bytes.set(self.cc.get().page_bytes());
-            self.named.borrow_mut().fill(false);
-            self.writes.borrow_mut().clear();
-            self.lists.set(false);
-            self.sgls.set(false);
-            let (low, high) = self.acq.get();
-            let acq = u64::from(high) << 32 | u64::from(low);
-            self.name_run(acq, 16 * u64::from(Aqa::from_bits(self.aqa.get()).cq_entries()));
-        }
-    }
-
-    fn loaded(&self, register: u32, value: u32) {
-        match register {
-            ACQ => self.acq.set((value, self.acq.get().1)),
-            ACQ_HIGH => self.acq.set((self.acq.get().0, value)),
-            AQA => self.aqa.set(value),
-            CC => self.cc.set(Cc::from_bits(value)),
-            _ => {}
-        }
-    }
-}
-
-/// A read of host memory in progress.
-struct Reading<'a>(&'a Witness);
-
-impl<'a> Reading<'a> {
-    fn begin(witness: &'a Witness) -> Reading<'a> {
-        assert!(!witness.disabled.get(), "host memory is read while CSTS.RDY is 0");
-        witness.reading.set(witness.reading.get() + 1);
-        Reading(witness)
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.0.reading.set(self.0.reading.get() - 1);
-    }
-}
-
-#[derive(Clone)]
-pub struct Watched<P> {
-    pub port: P,
-    pub witness: Rc<Witness>,
-}
-
-impl<P: DevicePort> DevicePort for Watched<P> {
-    fn rt(&self) -> &Rt {
-        self.port.rt()
-    }
-
-    fn load(&self, register: u32) -> u32 {
-        let value = self.port.load(register);
-        self.witness.loaded(register, value);
-        value
-    }
-
-    fn store(&self, register: u32, value: u32) {
-        if register == CSTS {
-            self.witness.status(Csts::from_bits(value));
-        }
-        self.port.store(register, value);
-    }
-
-    async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {
-        self.port.on_registers(check).await
-    }
-
-    fn check_again(&self) {
-        self.port.check_again();
-    }
-
-    async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
-        let reading = Reading::begin(&self.witness);
-        let done = self.witness.count(self.port.read(from, to, carry).await);
-        drop(reading);
-        if done.is_ok() {
-            self.witness.learn(to);
-        }
-        done
-    }
-
-    fn fetch(
-        &self,
-        at: BusAddr,
-        into: &mut [u8],
-        entry_bytes: usize,
-        looks: Looks,
-        is_new: impl FnMut(u32, u32) -> bool,
-    ) -> impl Future<Output = Result<u32, DmaError>> {
-        self.port.fetch(at, into, entry_bytes, looks, is_new)
-    }
-
-    fn prefetch(&self, to: Segment) {
-        self.port.prefetch(to);
-    }
-
-    fn fence(&self) {
-        self.port.fence();
-    }
-
-    async fn write<Q: Payload + ?Sized>(
-        &self,
-        to: &[Segment],
-        what: &Q,
-        how: Posting,
-        ready: Time,
-    ) -> Result<(), DmaError> {
-        to.iter().for_each(|segment| self.witness.validate(segment.at, segment.bytes));
-        self.witness.count(self.port.write(to, what, how, ready).await)
-    }
-
-    fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
-        self.witness.validate(at, entry.len() as u32);
-        // A shorter entry is a shadow doorbell's event index.
+    fn posts(&self, entry: &[u8]) {
+        // What is shorter asks for a doorbell.
         if let Ok(cqe) = Cqe::read_from_bytes(entry) {
             let status = cqe.status();
             let kind = if status.dnr() { status.kind().with_dnr() } else { status.kind() };
-            let mut completions = self.witness.completions.borrow_mut();
+            let mut completions = self.completions.borrow_mut();
             *completions.entry((cqe.sq_id.get() > 0, kind)).or_insert(0) += 1;
         }
-        self.witness.count(self.port.publish(at, entry, relaxed))
     }
 
-    fn interrupt(&self, vector: u16) {
-        assert!(!self.witness.disabled.get(), "an interrupt while CSTS.RDY is 0");
-        self.port.interrupt(vector);
+    fn interrupts(&self) {
+        assert!(!self.disabled.get(), "an interrupt while CSTS.RDY is 0");
     }
 
-    fn cost(&self, name: &str) -> Cost {
-        self.port.cost(name)
-    }
-
-    async fn spend(&self, cost: Cost) {
-        self.port.spend(cost).await;
-    }
-
-    async fn elapse(&self, cost: Cost) {
-        self.port.elapse(cost).await;
+    fn ends(&self, went_through: bool) {
+        let counter = if went_through { &self.transfers } else { &self.refused };
+        counter.set(counter.get() + 1);
     }
 }

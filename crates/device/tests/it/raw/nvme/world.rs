@@ -3,19 +3,20 @@
 use std::rc::Rc;
 
 use bus::link::{Credits, HeldUp, LinkSpec};
-use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{DevicePort, Masks};
 use device::nvme::{Controller, Options};
 use media::Labels;
 use runtime::{Log, Rng, Rt, Span};
 use wire::BusAddr;
 use wire::nvme::registers::{INTMC, INTMS};
-use wire::pcie::Generation;
 
 use super::Raw;
 use super::bench::Bench;
 use super::choice::Choice;
-use super::watch::{Watched, Witness};
+use super::watch::Witness;
+use crate::raw::bus_spec;
+use crate::raw::watched::Watched;
 
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -71,37 +72,19 @@ impl Default for Setup {
 
 impl Setup {
     pub fn spec(&self) -> SimSpec {
-        let cost = |name, span| NamedCost { name, span };
+        let usual = bus_spec(&[("parse", self.parse), ("post completion", self.post)]);
         SimSpec {
             link: LinkSpec {
-                generation: Generation::Gen3,
-                lanes: 4,
-                mps: 256,
-                mrrs: 512,
-                rcb: 64,
-                completion_bytes: 256,
-                ecrc: false,
-                latency: Span::ns(150),
                 host_read: self.host_read,
-                device_read: Span::ns(50),
-                tlps_per_dllp: 4,
                 credits: self.credits,
                 held_up: self.held_up,
-                coherent: false,
+                ..usual.link
             },
             memory_base: self.memory_base,
             memory_bytes: self.memory_bytes,
             register_bytes: self.options.register_bytes(),
             masks: Some(Masks { set: INTMS, clear: INTMC }),
-            relaxed_ordering: false,
-            cores: 1,
-            poll: Span::ns(20),
-            interrupt: Span::us(1),
-            host_costs: Vec::new(),
-            device_costs: vec![cost("parse", self.parse), cost("post completion", self.post)],
-            device_processors: 0,
-            device_copy: None,
-            seed: 1,
+            ..usual
         }
     }
 
