@@ -378,32 +378,9 @@ impl<P: Pages> Ftl<P> {
         self.0.checkpoint().await
     }
 
-    /// Patrol read: checks one page of a superblock in use, in turn, so that data that no request reads are
-    /// refreshed before they are lost. The caller calls it periodically.
-    pub async fn patrol(&self, turn: u64) {
-        let page = {
-            let state = self.0.state.borrow();
-            let shape = self.0.layout.shape;
-            let superblock = (turn % u64::from(shape.blocks)) as u32;
-            if state.supers.all[superblock as usize].phase != Phase::Filled {
-                return;
-            }
-            let at = turn / u64::from(shape.blocks);
-            let in_super = (at % u64::from(self.0.layout.super_units / shape.units)) as u32;
-            let first = state.supers.range(superblock).0;
-            self.0.layout.place(first + in_super * shape.units).page
-        };
-        let mut parts = self.0.take_parts();
-        parts.push(Part { page, units: 0, seen: PageRead::Unreadable });
-        self.0.pages.read(&mut parts).await;
-        if parts[0].seen != PageRead::Erased {
-            self.0.note(&parts[0]);
-        }
-        self.0.give_parts(parts);
-    }
-
-    /// Brings an unwritten drive into the steady state of long uniform random writes: every mapping unit is
-    /// mapped and reads as zeros. Then writes `warm_up` units at random in the ordinary way.
+    /// Brings a drive that nothing was ever written to into the state in which long uniform random writes
+    /// would have left it: every unit is mapped, and reads as zeros. Then `warm_up` units are written at
+    /// random, in the ordinary way.
     ///
     /// # Errors
     /// [`Error::InUse`] if anything has been written to the drive.

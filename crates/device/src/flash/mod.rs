@@ -189,25 +189,12 @@ impl Chips {
         look(&self.nand.borrow())
     }
 
-    /// Changes the flash other than by its operations: faults, age, wear.
-    pub fn change_nand<T>(&self, change: impl FnOnce(&mut Nand) -> T) -> T {
-        change(&mut self.nand.borrow_mut())
-    }
-
-    /// Current counters.
+    /// What has been done so far.
     pub fn counts(&self) -> Counts {
         self.counts.get()
     }
 
-    /// Total busy time of a channel.
-    ///
-    /// # Panics
-    /// If the channel does not exist.
-    pub fn channel_busy(&self, channel: u32) -> Span {
-        self.channels[channel as usize].busy()
-    }
-
-    /// First I/O error of the file behind the flash. Affected reads are reported as unreadable.
+    /// The first error of the file behind the flash, which reads then report as unreadable.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().as_ref().map(ToString::to_string)
     }

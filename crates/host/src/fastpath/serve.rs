@@ -103,11 +103,6 @@ impl<P: HostPort> Serving<P> {
             state.over.changed(core.rt(), state.over.version()).await;
         }
     }
-
-    /// Returns true if the caller has overrun its ring: no more requests are taken from it.
-    pub fn is_overrun(&self) -> bool {
-        self.state.overrun.get()
-    }
 }
 
 impl<P: HostPort> Drop for Serving<P> {

@@ -29,12 +29,6 @@ impl Class {
             _ => None,
         }
     }
-
-    /// Returns true if its interrupts are set up. A bridge has none of its own; it passes those from behind
-    /// it.
-    pub fn takes_interrupts(self) -> bool {
-        self != Class::Bridge
-    }
 }
 
 /// A function assigned to a class driver.

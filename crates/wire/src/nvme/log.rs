@@ -67,10 +67,7 @@ pub struct ErrorInformation {
     pub version: u8,
 }
 
-impl ErrorInformation {
-    /// In `sqid` and `cid`: the error is not specific to a command.
-    pub const NO_COMMAND: u16 = 0xffff;
-}
+impl ErrorInformation {}
 
 layout!(ErrorInformation, 64, {
     error_count @ 0, sqid @ 8, cid @ 10, status_and_phase @ 12, parameter_error_location @ 14,

@@ -44,13 +44,9 @@ registers! {
 
 /// Offset of the first doorbell.
 pub const DOORBELLS: u32 = 0x1000;
-/// "NVMe" in ASCII: writing it to [`NSSR`] resets the subsystem (NVMe base 2.0, 3.1.3.7).
-pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
 /// Version 1.4 as in [`VS`]: major, minor and tertiary numbers.
 pub const VERSION_1_4: u32 = 0x0001_0400;
-/// Version 2.0 as in [`VS`].
-pub const VERSION_2_0: u32 = 0x0002_0000;
 
 /// CAP, controller capabilities (NVMe base 2.0, 3.1.3.1).
 #[bitfield(u64)]

@@ -1,5 +1,5 @@
-//! Capabilities: iteration over the two lists, which a malicious function may corrupt, and the capabilities
-//! that drivers here use.
+//! Capabilities: their list, which a hostile function may bend into anything, and those that a driver here
+//! uses.
 
 use super::{STATUS_CAPABILITIES, Words, offset};
 
@@ -13,10 +13,6 @@ pub mod id {
     pub const EXPRESS: u8 = 0x10;
     /// Message signalled interrupts by a table.
     pub const MSIX: u8 = 0x11;
-    /// Extended: advanced error reporting.
-    pub const EXT_ERRORS: u16 = 0x0001;
-    /// Extended: the device serial number.
-    pub const EXT_SERIAL: u16 = 0x0003;
 }
 
 /// A capability.
@@ -49,30 +45,9 @@ pub fn list<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + 
     })
 }
 
-/// Iterates over the list behind the first 256 bytes (PCIe base 5.0, 7.6.3). Stops like [`list`].
-pub fn extended<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + '_ {
-    let (mut at, mut visited) = (0x100_u16, [0_u64; 16]);
-    core::iter::from_fn(move || {
-        let (slot, bit) = (usize::from(at / 4 / 64), 1_u64 << (at / 4 % 64));
-        if at < 0x100 || visited[slot] & bit != 0 {
-            return None;
-        }
-        visited[slot] |= bit;
-        let word = words.word(at);
-        let found = Capability { id: word as u16, at };
-        at = (word >> 20 & 0xffc) as u16;
-        (word != 0 && word != u32::MAX).then_some(found)
-    })
-}
-
-/// Offset of the first capability with this identifier in the first 256 bytes.
+/// The first capability of this kind.
 pub fn find<W: Words + ?Sized>(words: &W, id: u8) -> Option<u16> {
     list(words).find(|found| found.id == u16::from(id)).map(|found| found.at)
-}
-
-/// Offset of the first extended capability with this identifier.
-pub fn find_extended<W: Words + ?Sized>(words: &W, id: u16) -> Option<u16> {
-    extended(words).find(|found| found.id == id).map(|found| found.at)
 }
 
 /// MSI (PCI local bus 3.0, 6.8.1).
@@ -247,11 +222,7 @@ mod tests {
         assert_eq!(list(&space(0x40, &[(0x40, 0x4001)])[..]).count(), 1);
         assert_eq!(list(&space(0x3c, &[])[..]).count(), 0);
         assert_eq!(list(&vec![u32::MAX; 1024][..]).count(), 0);
-        assert_eq!(extended(&vec![u32::MAX; 1024][..]).count(), 0);
-        assert_eq!(extended(&vec![0; 64][..]).count(), 0);
-        let looping = space(0, &[(0x100, 0x2000_0001), (0x200, 0x1000_0003)]);
-        assert_eq!(extended(&looping[..]).count(), 2);
-        // Without the status bit, the pointer is invalid.
+        // Without the status bit the pointer means nothing.
         let mut silent = space(0x40, &[(0x40, 0x0001)]);
         silent[1] = 0;
         assert_eq!(list(&silent[..]).count(), 0);

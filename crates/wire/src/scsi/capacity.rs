@@ -25,8 +25,6 @@ pub struct Shape {
     pub unmapped: Unmapped,
 }
 
-/// Bytes of READ CAPACITY(10) data.
-pub const CAPACITY_10_BYTES: usize = 8;
 /// Bytes of READ CAPACITY(16) data.
 pub const CAPACITY_16_BYTES: usize = 32;
 
@@ -106,12 +104,4 @@ pub fn luns(units: impl Iterator<Item = Lun>) -> Data {
     }
     data.set_u16(2, data.len() as u16 - 8);
     data
-}
-
-/// Units of a list, up to its end or the end of the data.
-pub fn parse_luns(bytes: &[u8]) -> impl Iterator<Item = Lun> + '_ {
-    let length = bytes.first_chunk::<4>().map_or(0, |head| u32::from_be_bytes(*head)) as usize;
-    let list = bytes.get(8..).unwrap_or(&[]);
-    let list = &list[..list.len().min(length)];
-    list.chunks_exact(8).map(|unit| Lun(unit.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))))
 }

@@ -30,8 +30,6 @@ pub mod cns {
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
     /// Active namespaces of one command set.
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
-    /// A namespace, independent of command sets.
-    pub const COMMAND_SET_INDEPENDENT_NAMESPACE: u8 = 0x08;
     /// [`super::NamespaceList`] of the allocated namespaces above the given one.
     pub const ALLOCATED_NAMESPACES: u8 = 0x10;
     /// [`super::IdentifyNamespace`] of an allocated namespace.
@@ -40,8 +38,6 @@ pub mod cns {
     pub const CONTROLLERS_OF_NAMESPACE: u8 = 0x12;
     /// Controllers of the subsystem.
     pub const CONTROLLERS: u8 = 0x13;
-    /// Combinations of command sets that can be enabled.
-    pub const COMMAND_SETS: u8 = 0x1c;
 }
 
 /// Command set identifiers (CSI).
