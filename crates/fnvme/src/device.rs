@@ -1,6 +1,5 @@
 //! Opens an engine by name.
 
-use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +18,9 @@ enum Way {
     There(PathBuf),
 }
 
-/// Reason why no engine was opened, with the value expected.
-#[derive(Debug)]
+/// Why there is no engine: in words, with what was expected.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 #[non_exhaustive]
 pub enum OpenError {
     /// Unknown device name, or an invalid size.
@@ -31,18 +31,7 @@ pub enum OpenError {
     Start(String),
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Word(why) | OpenError::Socket(why) | OpenError::Start(why) => {
-                f.write_str(why)
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
+/// What may be asked for.
 const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), shm:SOCKET (of doorbell serve \
                         --shm) or engine:SOCKET (of another process with an engine)";
 

@@ -5,8 +5,6 @@
 //! the collector waits for a request, but at most [`PATIENCE`]. Then it works on its own, and waits no more
 //! until the next request. So a host that stops sending requests costs that wait once.
 
-use core::fmt;
-
 use runtime::{Either, Span, Time, race};
 
 use crate::ftl::{Ftl, Inner};
@@ -57,42 +55,27 @@ impl Leader {
     }
 }
 
-/// Reason for which a requested superblock is not collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a superblock that was named is not collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotCollected {
-    /// No superblock has this number.
+    /// There is none of this number.
+    #[error("there are {superblocks} superblocks")]
     Number {
         /// Number of superblocks.
         superblocks: u32,
     },
-    /// Another request is in progress.
+    /// Another is named, and not yet gone over.
+    #[error("another superblock is being collected by its number")]
     Busy,
     /// Its erase count has changed, collecting it would free no space, or it cannot be moved into the space
     /// left.
+    #[error("the superblock can't be collected, or not any more")]
     Changed,
-    /// Too many blocks have gone bad: no more writes are possible.
+    /// So many blocks have gone bad that nothing can be written any more.
+    #[error("too many blocks of flash have gone bad")]
     WornOut,
 }
-
-impl fmt::Display for NotCollected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NotCollected::Number { superblocks } => {
-                write!(f, "there are {superblocks} superblocks")
-            }
-            NotCollected::Busy => {
-                f.write_str("another superblock is being collected by its number")
-            }
-            NotCollected::Changed => {
-                f.write_str("the superblock can't be collected, or not any more")
-            }
-            NotCollected::WornOut => f.write_str("too many blocks of flash have gone bad"),
-        }
-    }
-}
-
-impl core::error::Error for NotCollected {}
 
 impl<P: Pages> Ftl<P> {
     /// Number of superblocks.

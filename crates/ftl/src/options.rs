@@ -1,7 +1,5 @@
 //! Configuration and errors of the flash translation layer.
 
-use core::fmt;
-
 use crate::layout::Layout;
 use crate::pages::{LOST, Shape, Unkept};
 use crate::policy::{Choice, Limits};
@@ -143,51 +141,48 @@ impl Space {
     }
 }
 
-/// Reason for which flash cannot be mounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why flash can't be mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// Invalid shape: a value is zero, too large, or not a multiple of the required granularity.
+    /// The shape makes no sense: something is zero, too large, or no multiple of what it should be.
+    #[error("flash of this shape can't be used")]
     Shape,
-    /// The options do not fit this shape.
+    /// The options make no sense with this shape.
+    #[error("these options don't suit this flash")]
     Options,
-    /// Not enough good blocks for the configured units.
+    /// There are not so many good blocks that the units could be kept on them.
+    #[error("good blocks are left for {most} units only")]
     Space {
         /// Units that the good blocks can hold.
         most: u64,
     },
-    /// The map on flash is unreadable.
+    /// The map on flash can't be read.
+    #[error("the map on flash can't be read")]
     Map,
 }
 
-impl fmt::Display for MountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MountError::Shape => f.write_str("flash of this shape can't be used"),
-            MountError::Options => f.write_str("these options don't suit this flash"),
-            MountError::Space { most } => write!(f, "good blocks are left for {most} units only"),
-            MountError::Map => f.write_str("the map on flash can't be read"),
-        }
-    }
-}
-
-impl core::error::Error for MountError {}
-
-/// Error of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why something could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The blocks are out of range.
+    /// Blocks past the end.
+    #[error("blocks past the end")]
     Range,
-    /// The data are unreadable.
+    /// What was written there can't be read.
+    #[error("what was written there can't be read")]
     Unreadable,
-    /// Possible only on a new drive.
+    /// It can be done with a new drive only.
+    #[error("something has been written already")]
     InUse,
-    /// Too many blocks have gone bad: no more writes are possible.
+    /// So many blocks have gone bad that nothing can be written any more.
+    #[error("too many blocks of flash have gone bad")]
     WornOut,
-    /// The storage behind the flash has no space left.
+    /// Behind the flash, the space has run out.
+    #[error("no space is left behind the flash")]
     Full,
-    /// The flash contents cannot be made persistent.
+    /// What flash holds can't be kept.
+    #[error("what flash holds can't be kept")]
     Unkept,
 }
 
@@ -199,18 +194,3 @@ impl From<Unkept> for Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Range => "blocks past the end",
-            Error::Unreadable => "what was written there can't be read",
-            Error::InUse => "something has been written already",
-            Error::WornOut => "too many blocks of flash have gone bad",
-            Error::Full => "no space is left behind the flash",
-            Error::Unkept => "what flash holds can't be kept",
-        })
-    }
-}
-
-impl core::error::Error for Error {}

@@ -200,16 +200,18 @@ impl fmt::Display for IoError {
 
 impl core::error::Error for IoError {}
 
-/// Error of starting, resetting or shutting down a controller or one of its queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a controller, or one of its queues, could not be started, reset or shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// No response: a register reads all ones, or the bus reports the device as gone.
+    /// Nothing answers: a register reads all ones, or the bus knows that the device has left.
+    #[error("{register} reads all ones: the device is gone")]
     Gone {
         /// Register that was read.
         register: &'static str,
     },
-    /// A register did not reach the expected value in time.
+    /// A register did not come to its value in time.
+    #[error("{register} is not {expected} after {waited}: the register reads {found:#x}")]
     NotReady {
         /// Register and field.
         register: &'static str,
@@ -220,12 +222,14 @@ pub enum InitError {
         /// Time waited.
         waited: Span,
     },
-    /// CSTS.CFS: a fatal controller error; only a reset may clear it.
+    /// CSTS.CFS: the controller has met an error that only a reset may mend.
+    #[error("CSTS reads {found:#x}: controller fatal status (CFS) is set")]
     Fatal {
         /// Value of CSTS.
         found: u32,
     },
-    /// A property or setting of the device that this driver does not support.
+    /// The device is, or was asked to do, something that this driver cannot serve.
+    #[error("{what} is {found}, expected {expected}")]
     Unsupported {
         /// Property or register.
         what: &'static str,
@@ -234,79 +238,43 @@ pub enum InitError {
         /// Supported values.
         expected: &'static str,
     },
-    /// More I/O queues requested than the controller grants.
+    /// More I/O queues were asked for than the controller grants.
+    #[error("I/O queue {asked} was asked for, the controller grants {granted}")]
     TooFewQueues {
         /// Number of the requested queue, counted from 1.
         asked: u32,
         /// Number of queues granted.
         granted: u32,
     },
-    /// The controller rejected a command.
+    /// The controller refused a command.
+    #[error("{step}: the controller answers {status}")]
     Refused {
         /// Operation that failed.
         step: &'static str,
         /// Status of the command.
         status: Status,
     },
-    /// A command did not complete in time.
+    /// The controller did not answer a command in time.
+    #[error("{step}: no answer from the controller within {waited}")]
     TimedOut {
         /// Operation that failed.
         step: &'static str,
         /// Time waited.
         waited: Span,
     },
-    /// The controller was reset while a command was in flight.
+    /// The controller was reset while it worked on a command.
+    #[error("{step}: the controller was reset meanwhile")]
     Reset {
         /// Operation that failed.
         step: &'static str,
     },
-    /// The driver has been shut down.
+    /// The driver was shut down before.
+    #[error("the driver is shut down")]
     Closed,
-    /// No device-accessible memory is left.
-    Memory(OutOfMemory),
+    /// No memory is left that the device could reach.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
 }
-
-impl From<OutOfMemory> for InitError {
-    fn from(error: OutOfMemory) -> InitError {
-        InitError::Memory(error)
-    }
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InitError::Gone { register } => {
-                write!(f, "{register} reads all ones: the device is gone")
-            }
-            InitError::NotReady { register, found, expected, waited } => write!(
-                f,
-                "{register} is not {expected} after {waited}: the register reads {found:#x}"
-            ),
-            InitError::Fatal { found } => {
-                write!(f, "CSTS reads {found:#x}: controller fatal status (CFS) is set")
-            }
-            InitError::Unsupported { what, found, expected } => {
-                write!(f, "{what} is {found}, expected {expected}")
-            }
-            InitError::TooFewQueues { asked, granted } => {
-                write!(f, "I/O queue {asked} was asked for, the controller grants {granted}")
-            }
-            InitError::Refused { step, status } => {
-                write!(f, "{step}: the controller answers {status}")
-            }
-            InitError::TimedOut { step, waited } => {
-                write!(f, "{step}: no answer from the controller within {waited}")
-            }
-            InitError::Reset { step } => {
-                write!(f, "{step}: the controller was reset meanwhile")
-            }
-            InitError::Closed => f.write_str("the driver is shut down"),
-            InitError::Memory(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for InitError {}
 
 #[cfg(test)]
 mod tests {

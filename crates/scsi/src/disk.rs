@@ -1,7 +1,6 @@
 //! SCSI class driver: a logical unit as a block device.
 
 use alloc::rc::Rc;
-use core::fmt;
 use core::future::Future;
 
 use bus::{Buffer, OutOfMemory};
@@ -37,11 +36,12 @@ pub struct Disk<T> {
     unmap_max: u32,
 }
 
-/// Error of attaching a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a unit could not be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The unit rejected a command.
+    /// A command was refused.
+    #[error("{command}: {status:?}: {sense}")]
     Refused {
         /// Name of the command.
         command: &'static str,
@@ -50,7 +50,8 @@ pub enum AttachError {
         /// Sense data.
         sense: Sense,
     },
-    /// An unsupported property of the unit.
+    /// An answer is not one that this driver serves.
+    #[error("{what} is {found}, expected {expected}")]
     Unsupported {
         /// Property.
         what: &'static str,
@@ -59,30 +60,9 @@ pub enum AttachError {
         /// Supported values.
         expected: &'static str,
     },
-    /// No memory left that the target can access.
-    Memory(OutOfMemory),
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttachError::Refused { command, status, sense } => {
-                write!(f, "{command}: {status:?}: {sense}")
-            }
-            AttachError::Unsupported { what, found, expected } => {
-                write!(f, "{what} is {found}, expected {expected}")
-            }
-            AttachError::Memory(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for AttachError {}
-
-impl From<OutOfMemory> for AttachError {
-    fn from(error: OutOfMemory) -> AttachError {
-        AttachError::Memory(error)
-    }
+    /// No memory is left that the target could reach.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
 }
 
 impl<T: Transport> Disk<T> {

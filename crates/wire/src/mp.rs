@@ -5,8 +5,6 @@
 //! points to, and [`Builder`] writes one. Checksums, lengths and entry types are checked, and an entry of
 //! an unknown type ends the table.
 
-use core::fmt;
-
 use crate::pci::Pin;
 
 /// Bytes of the floating pointer.
@@ -18,52 +16,39 @@ const VERSION: u8 = 4;
 /// Address of the registers of the local interrupt controllers, the same for every processor.
 pub const LOCAL_APIC_AT: u32 = 0xfee0_0000;
 
-/// Reason why bytes are not a valid table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why bytes are not a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MpError {
-    /// Wrong signature.
+    /// It does not begin as it must.
+    #[error("the signature is wrong: expected _MP_ or PCMP")]
     Signature,
-    /// The length field exceeds the bytes given, or is less than the header.
+    /// It says it is longer than what is there, or shorter than its header.
+    #[error("its length is {found} bytes, expected {} to {there}", HEADER_BYTES)]
     Length {
         /// Length field, bytes.
         found: usize,
         /// Bytes given.
         there: usize,
     },
-    /// The sum of its bytes is not zero.
+    /// Its bytes do not add up to zero.
+    #[error("its bytes add up to {found:#04x}, expected 0")]
     Checksum {
         /// Sum of its bytes.
         found: u8,
     },
-    /// Undefined entry type.
+    /// An entry of a kind that is not there.
+    #[error("an entry is of kind {found}, expected 0 to 4")]
     Kind {
         /// First byte of the entry.
         found: u8,
     },
     /// The table ends within an entry.
+    #[error("it ends within an entry")]
     Short,
-    /// The buffer is too short for the table to write.
+    /// There is no room for what is to be written.
+    #[error("no room is left for another entry")]
     Full,
 }
-
-impl fmt::Display for MpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MpError::Signature => f.write_str("the signature is wrong: expected _MP_ or PCMP"),
-            MpError::Length { found, there } => {
-                write!(f, "its length is {found} bytes, expected {HEADER_BYTES} to {there}")
-            }
-            MpError::Checksum { found } => {
-                write!(f, "its bytes add up to {found:#04x}, expected 0")
-            }
-            MpError::Kind { found } => write!(f, "an entry is of kind {found}, expected 0 to 4"),
-            MpError::Short => f.write_str("it ends within an entry"),
-            MpError::Full => f.write_str("no room is left for another entry"),
-        }
-    }
-}
-
-impl core::error::Error for MpError {}
 
 fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))

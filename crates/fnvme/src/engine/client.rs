@@ -1,6 +1,5 @@
 //! A client of an engine: its ring and its outstanding requests. Usable from any thread.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,50 +31,37 @@ pub const STAGING_BYTES: u64 = 2 << 20;
 /// Checks of the ring before a waiting thread yields its core: some tens of microseconds.
 const SPINS: u32 = 4_000;
 
-/// Error of a client call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a client did not get what it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Status from the engine or the drive. Never [`Status::Good`].
+    /// The engine, or the drive, says so. Never [`Status::Good`].
+    #[error("{0}")]
     Answer(Status),
-    /// No handle.
+    /// There is no handle.
+    #[error("{0}")]
     Open(OpenError),
-    /// Invalid area size, or a length that is not a multiple of the block size, bytes.
+    /// An area of so many bytes, or a length that is no multiple of the block size.
+    #[error("{0} bytes: one or more whole blocks were expected")]
     Length(u64),
-    /// No memory is left that the drive can access.
+    /// No memory is left that the drive reaches.
+    #[error("{0}")]
     Memory(OutOfMemory),
-    /// Error of the ordinary driver.
+    /// What the ordinary driver says.
+    #[error("{0}")]
     Driver(IoError),
-    /// A function was given for an engine in another process.
+    /// A function was to be passed by an engine in another process.
+    #[error("functions pass in the engine's own process alone")]
     Elsewhere,
     /// No engine answers at the socket of another process.
+    #[error("no engine answers at this socket, expected one that listens")]
     Unreachable,
     /// The engine has ended.
+    #[error("the engine has ended")]
     Gone,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Answer(status) => status.fmt(f),
-            Error::Open(error) => error.fmt(f),
-            Error::Length(bytes) => {
-                write!(f, "{bytes} bytes: one or more whole blocks were expected")
-            }
-            Error::Memory(error) => error.fmt(f),
-            Error::Driver(error) => error.fmt(f),
-            Error::Elsewhere => f.write_str("functions pass in the engine's own process alone"),
-            Error::Unreachable => {
-                f.write_str("no engine answers at this socket, expected one that listens")
-            }
-            Error::Gone => f.write_str("the engine has ended"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// Requests to wait for: one bit per tag.
+/// Requests that one waits for: a bit for each tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "its tags are free when it has been waited for"]
 pub struct Ticket(u64);

@@ -1,7 +1,6 @@
 //! Table of handles, and validation of requests against it.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use bus::Buffer;
 use wire::fastpath::{Direction, Refusal, Request, Transfer, Work};
@@ -37,43 +36,28 @@ pub struct Area {
     pub bytes: u64,
 }
 
-/// Error of opening a handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why there is no handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No free area of this length: the longest free one has this many blocks.
+    /// The drive has no such area left: the longest has so many blocks.
+    #[error("no such area left on the drive: the longest has {0} blocks")]
     Full(u64),
     /// All [`HANDLES_MAX`] handles are in use.
+    #[error("all {} handles are in use", HANDLES_MAX)]
     Handles,
-    /// The memory is not page aligned, or empty.
+    /// Its memory does not begin at a page, or has no bytes.
+    #[error("a buffer that begins at a multiple of 4096 was expected")]
     Memory,
-    /// Zero blocks requested.
+    /// No blocks were asked for.
+    #[error("an area of at least one block was expected")]
     Empty,
-    /// No memory left for staging.
+    /// No memory is left for blocks on their way through a function.
+    #[error("no memory is left for blocks on their way through a function")]
     Staging,
-    /// No such handle, or it has requests in flight.
+    /// There is no such handle, or it has requests under way.
+    #[error("an open handle without requests was expected")]
     Busy,
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Full(longest) => {
-                write!(f, "no such area left on the drive: the longest has {longest} blocks")
-            }
-            OpenError::Handles => write!(f, "all {HANDLES_MAX} handles are in use"),
-            OpenError::Memory => {
-                f.write_str("a buffer that begins at a multiple of 4096 was expected")
-            }
-            OpenError::Empty => f.write_str("an area of at least one block was expected"),
-            OpenError::Staging => {
-                f.write_str("no memory is left for blocks on their way through a function")
-            }
-            OpenError::Busy => f.write_str("an open handle without requests was expected"),
-        }
-    }
-}
-
-impl core::error::Error for OpenError {}
 
 struct Entry {
     generation: u16,

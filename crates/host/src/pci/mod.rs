@@ -20,7 +20,6 @@ mod slot;
 mod vectors;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use bus::pci::ConfigAccess;
 use wire::pci::bar::{BarError, BarRequest};
@@ -161,8 +160,9 @@ impl Tree {
     }
 }
 
-/// Item skipped in an enumeration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was left out of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {what}")]
 pub struct Trouble {
     /// Address of the function.
     pub at: Bdf,
@@ -170,81 +170,62 @@ pub struct Trouble {
     pub what: What,
 }
 
-/// Reason why something was skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why something was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum What {
-    /// Header of unknown type.
+    /// A header of a kind that nobody knows.
+    #[error("header type {found}, expected 0 or 1")]
     Layout {
         /// Header type.
         found: u8,
     },
-    /// Invalid base address register.
+    /// A base address register without sense.
+    #[error("BAR {number}: {error}")]
     Bar {
         /// Number of the register.
         number: u8,
         /// Error of the register.
         error: BarError,
     },
-    /// No space for a window.
+    /// No room for a window.
+    #[error("BAR {}: no room for its {} bytes", bar.number, bar.request.bytes)]
     NoRoom {
         /// The window.
         bar: Bar,
     },
-    /// A bridge in front of it has no I/O window.
+    /// A bridge before it passes no ports on.
+    #[error("BAR {}: a bridge before it passes no ports on", bar.number)]
     NoPorts {
         /// The window.
         bar: Bar,
     },
-    /// A bridge does not keep its bus numbers.
+    /// A bridge does not keep the numbers of its buses.
+    #[error(
+        "a bridge was told buses {} to {} and has {} to {}",
+        wanted.secondary, wanted.subordinate, found.secondary, found.subordinate
+    )]
     Stuck {
         /// Value written.
         wanted: Buses,
         /// Value read.
         found: Buses,
     },
-    /// No bus number left for a bridge.
+    /// A bridge for which no bus number is left.
+    #[error("no bus number is left for this bridge: the last is {last}")]
     NoBuses {
         /// Last usable number.
         last: u8,
     },
-    /// Two bridges have this secondary bus; the first one is used.
+    /// Two bridges say that this bus is behind them: the first is believed.
+    #[error("bus {bus} is behind another bridge already")]
     Twice {
         /// Bus number.
         bus: u8,
     },
-    /// More than [`FUNCTIONS_MAX`] functions.
+    /// More functions than anybody looks at.
+    #[error("more than {} functions: the rest is left out", FUNCTIONS_MAX)]
     TooMany,
-    /// The function responded, then stopped responding.
+    /// It answered, and then no more.
+    #[error("it has gone while it was looked at")]
     Gone,
 }
-
-/// `02:00.0: ...`
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.at)?;
-        match self.what {
-            What::Layout { found } => write!(f, "header type {found}, expected 0 or 1"),
-            What::Bar { number, error } => write!(f, "BAR {number}: {error}"),
-            What::NoRoom { bar } => {
-                let (number, bytes) = (bar.number, bar.request.bytes);
-                write!(f, "BAR {number}: no room for its {bytes} bytes")
-            }
-            What::NoPorts { bar } => {
-                write!(f, "BAR {}: a bridge before it passes no ports on", bar.number)
-            }
-            What::Stuck { wanted, found } => write!(
-                f,
-                "a bridge was told buses {} to {} and has {} to {}",
-                wanted.secondary, wanted.subordinate, found.secondary, found.subordinate
-            ),
-            What::NoBuses { last } => {
-                write!(f, "no bus number is left for this bridge: the last is {last}")
-            }
-            What::Twice { bus } => write!(f, "bus {bus} is behind another bridge already"),
-            What::TooMany => write!(f, "more than {FUNCTIONS_MAX} functions: the rest is left out"),
-            What::Gone => f.write_str("it has gone while it was looked at"),
-        }
-    }
-}
-
-impl core::error::Error for Trouble {}

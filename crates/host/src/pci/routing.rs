@@ -2,7 +2,6 @@
 //! lacks the function's bus, from the entry of a bridge in front of it, by the standard rotation of pins.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use wire::mp::{Entry, Kind, MpError, PCI, Polarity, Table, Trigger, Wire};
 use wire::pci::{BUSES, Bdf, Pin};
@@ -76,12 +75,14 @@ pub struct Route {
     pub line: Line,
 }
 
-/// Reason why there is no line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why there is no line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
     /// The function has no pin.
+    #[error("the function has no interrupt pin")]
     NoPin,
-    /// Neither the function nor a bridge in front of it is in the table.
+    /// Neither it nor a bridge before it is in the table.
+    #[error("the MP table has no entry for {pin} of {at}, nor for a device behind it")]
     NotListed {
         /// Last address looked up.
         at: Bdf,
@@ -89,19 +90,6 @@ pub enum RouteError {
         pin: Pin,
     },
 }
-
-impl fmt::Display for RouteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RouteError::NoPin => f.write_str("the function has no interrupt pin"),
-            RouteError::NotListed { at, pin } => {
-                write!(f, "the MP table has no entry for {pin} of {at}, nor for a device behind it")
-            }
-        }
-    }
-}
-
-impl core::error::Error for RouteError {}
 
 /// Finds the line of a function's pin.
 ///

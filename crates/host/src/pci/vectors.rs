@@ -1,7 +1,5 @@
 //! MSI-X: vector table in a function's window (PCIe base 5.0, 7.7.2).
 
-use core::fmt;
-
 use bus::pci::{ConfigAccess, MemoryAccess};
 use wire::pci::capability::Msix;
 use wire::pci::{Bdf, MSIX_ENTRY_BYTES, Space};
@@ -17,12 +15,16 @@ pub struct Message {
     pub data: u32,
 }
 
-/// Reason why a function's vectors cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a function's vectors cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VectorError {
-    /// No MSI-X capability.
+    /// It has no MSI-X capability.
+    #[error("the function has no MSI-X capability")]
     None,
-    /// The table is not inside a window with an address.
+    /// The table does not lie in a window that has a place.
+    #[error(
+        "a table of {vectors} vectors at {at:#x} of BAR {bar}, expected one inside a memory window"
+    )]
     Table {
         /// Number of the window.
         bar: u8,
@@ -31,7 +33,8 @@ pub enum VectorError {
         /// Number of vectors.
         vectors: u16,
     },
-    /// No such vector.
+    /// There is no such vector.
+    #[error("vector {asked}, expected one below {vectors}")]
     Vector {
         /// Vector requested.
         asked: u16,
@@ -40,24 +43,7 @@ pub enum VectorError {
     },
 }
 
-impl fmt::Display for VectorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            VectorError::None => f.write_str("the function has no MSI-X capability"),
-            VectorError::Table { bar, at, vectors } => write!(
-                f,
-                "a table of {vectors} vectors at {at:#x} of BAR {bar}, expected one inside a memory window"
-            ),
-            VectorError::Vector { asked, vectors } => {
-                write!(f, "vector {asked}, expected one below {vectors}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for VectorError {}
-
-/// Vectors of a function. They may be set in any order, before and after they are enabled.
+/// The vectors of a function. They may be set in any order, before and after they are put to use.
 #[derive(Debug)]
 pub struct Vectors<'a, B> {
     bus: &'a B,

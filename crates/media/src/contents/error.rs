@@ -1,15 +1,16 @@
 //! Errors of the contents.
 
+use std::io;
 use std::path::PathBuf;
-use std::{error, fmt, io};
 
 use crate::files::is_full;
 
-/// Error of the contents, with its location and the expected value.
-#[derive(Debug)]
+/// Why the contents refused or failed. Each names the place and what was expected.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value of the [`Spec`](super::Spec) is invalid.
+    /// A value of the [`Spec`](super::Spec) makes no sense.
+    #[error("contents: {key} is {found}, expected {expected}")]
     BadSpec {
         /// Field of the specification.
         key: &'static str,
@@ -19,11 +20,16 @@ pub enum Error {
         expected: &'static str,
     },
     /// [`Keep::Stamps`](super::Keep::Stamps) on a file, which is a raw image of every byte.
+    #[error(
+        "{path}: keeping stamps only is not supported in a file, which is a raw image; \
+         expected keep = everything, or memory"
+    )]
     StampsInFile {
         /// The requested file.
         path: PathBuf,
     },
     /// The request reaches past the end of the medium.
+    #[error("offset {offset_bytes}, {bytes} bytes: outside the capacity of {capacity_bytes} bytes")]
     OutOfRange {
         /// First byte of the request.
         offset_bytes: u64,
@@ -32,7 +38,11 @@ pub enum Error {
         /// Length of the medium in bytes.
         capacity_bytes: u64,
     },
-    /// The request does not consist of whole blocks.
+    /// The request is not a whole number of whole blocks.
+    #[error(
+        "offset {offset_bytes}, {bytes} bytes: expected whole blocks of {block_bytes} bytes \
+         (capacity {capacity_bytes} bytes)"
+    )]
     Unaligned {
         /// First byte of the request.
         offset_bytes: u64,
@@ -43,12 +53,17 @@ pub enum Error {
         /// Length of the medium in bytes.
         capacity_bytes: u64,
     },
-    /// The path is not a regular file; it has not been touched.
+    /// The path leads to something other than a regular file; it has not been touched.
+    #[error("{path}: expected a regular file or nothing")]
     NotRegular {
         /// The path.
         path: PathBuf,
     },
     /// The file exists with another size; it has not been touched.
+    #[error(
+        "{path}: the file has {found_bytes} bytes, expected {expected_bytes} (an existing image \
+         is never resized)"
+    )]
     WrongSize {
         /// The file.
         path: PathBuf,
@@ -58,11 +73,13 @@ pub enum Error {
         expected_bytes: u64,
     },
     /// Another [`Contents`](super::Contents), here or in another process, has the file open.
+    #[error("{path}: the image is in use, expected to be its only user")]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// The operating system failed to prepare the file.
+    /// The operating system refused to prepare the file.
+    #[error("{path}: could not {attempt}: {source}")]
     Prepare {
         /// The file.
         path: PathBuf,
@@ -72,6 +89,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A read failed. Nothing has changed.
+    #[error("{path}: reading {bytes} bytes at offset {offset_bytes}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -82,8 +100,9 @@ pub enum Error {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A write failed, for example because the disk is full. Bytes of the request before `offset_bytes` may
-    /// be new; all others are unchanged.
+    /// A write failed, for example because the disk is full. Bytes of the request before
+    /// `offset_bytes` may be new; from there on, and outside the request, nothing has changed.
+    #[error("{path}: writing {bytes} bytes at offset {offset_bytes}: {source}")]
     Write {
         /// The file.
         path: PathBuf,
@@ -94,10 +113,14 @@ pub enum Error {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A flush failed, now or earlier. Data written since the last successful flush may be lost even if they
-    /// still read back, and later flushes cannot detect that: the kernel reports a failed write-back once and
-    /// may then count the page as clean ("Can Applications Recover from fsync Failures?", Rebello et al.,
-    /// USENIX ATC 2020). So every flush fails until the file is opened again.
+    /// A flush failed, now or earlier. What was written since the last good flush may be lost even
+    /// if it still reads back, and no later flush can tell: the kernel reports a failed write-back
+    /// once and may then count the page as clean ("Can Applications Recover from fsync Failures?",
+    /// Rebello et al., USENIX ATC 2020). So every flush fails until the file is opened again.
+    #[error(
+        "{path}: {}: {source}; writes since the last good flush may be lost, open the image again",
+        if *earlier { "an earlier flush failed" } else { "flush failed" }
+    )]
     Flush {
         /// The file.
         path: PathBuf,
@@ -118,119 +141,5 @@ impl Error {
             | Error::Flush { source, .. } => is_full(source),
             _ => false,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::BadSpec { key, found, expected } => {
-                write!(f, "contents: {key} is {found}, expected {expected}")
-            }
-            Error::StampsInFile { path } => write!(
-                f,
-                "{}: keeping stamps only is not supported in a file, which is a raw image; \
-                 expected keep = everything, or memory",
-                path.display()
-            ),
-            Error::OutOfRange { offset_bytes, bytes, capacity_bytes } => write!(
-                f,
-                "offset {offset_bytes}, {bytes} bytes: outside the capacity of \
-                 {capacity_bytes} bytes"
-            ),
-            Error::Unaligned { offset_bytes, bytes, block_bytes, capacity_bytes } => write!(
-                f,
-                "offset {offset_bytes}, {bytes} bytes: expected whole blocks of {block_bytes} \
-                 bytes (capacity {capacity_bytes} bytes)"
-            ),
-            _ => self.fmt_file(f),
-        }
-    }
-}
-
-impl Error {
-    /// Formats the errors that name a file.
-    fn fmt_file(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NotRegular { path } => {
-                write!(f, "{}: expected a regular file or nothing", path.display())
-            }
-            Error::WrongSize { path, found_bytes, expected_bytes } => write!(
-                f,
-                "{}: the file has {found_bytes} bytes, expected {expected_bytes} (an existing \
-                 image is never resized)",
-                path.display()
-            ),
-            Error::InUse { path } => {
-                write!(f, "{}: the image is in use, expected to be its only user", path.display())
-            }
-            Error::Prepare { path, attempt, source } => {
-                write!(f, "{}: could not {attempt}: {source}", path.display())
-            }
-            Error::Read { path, offset_bytes, bytes, source } => write!(
-                f,
-                "{}: reading {bytes} bytes at offset {offset_bytes}: {source}",
-                path.display()
-            ),
-            Error::Write { path, offset_bytes, bytes, source } => write!(
-                f,
-                "{}: writing {bytes} bytes at offset {offset_bytes}: {source}",
-                path.display()
-            ),
-            Error::Flush { path, earlier, source } => write!(
-                f,
-                "{}: {}: {source}; writes since the last good flush may be lost, open the image \
-                 again",
-                path.display(),
-                if *earlier { "an earlier flush failed" } else { "flush failed" }
-            ),
-            _ => unreachable!("the caller formats the errors that name no file"),
-        }
-    }
-}
-
-impl error::Error for Error {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Error::Prepare { source, .. }
-            | Error::Read { source, .. }
-            | Error::Write { source, .. }
-            | Error::Flush { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn contents_error_messages_name_place_and_expectation() {
-        let full = Error::Write {
-            path: "disk.img".into(),
-            offset_bytes: 1_048_576,
-            bytes: 4096,
-            source: io::Error::from(io::ErrorKind::StorageFull),
-        };
-        assert_eq!(
-            full.to_string(),
-            "disk.img: writing 4096 bytes at offset 1048576: no storage space"
-        );
-        let beyond = Error::OutOfRange { offset_bytes: 512, bytes: 1024, capacity_bytes: 1024 };
-        assert_eq!(
-            beyond.to_string(),
-            "offset 512, 1024 bytes: outside the capacity of 1024 bytes"
-        );
-        let odd = Error::Unaligned {
-            offset_bytes: 1,
-            bytes: 512,
-            block_bytes: 512,
-            capacity_bytes: 1024,
-        };
-        assert_eq!(
-            odd.to_string(),
-            "offset 1, 512 bytes: expected whole blocks of 512 bytes (capacity 1024 bytes)"
-        );
     }
 }

@@ -1,16 +1,17 @@
 //! Errors of flash operations and of state files.
 
+use std::io;
 use std::path::PathBuf;
-use std::{error, fmt, io};
 
 use super::PageAt;
 use crate::files::is_full;
 
-/// Error of a flash operation or of a state file.
-#[derive(Debug)]
+/// Why flash refused or failed.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value of the specification is invalid.
+    /// A value of the specification makes no sense.
+    #[error("flash: {key} is {found}, expected {expected}")]
     BadSpec {
         /// Field of the specification.
         key: &'static str,
@@ -19,42 +20,49 @@ pub enum Error {
         /// Allowed values.
         expected: &'static str,
     },
-    /// No such block, page or unit.
+    /// A block, page or unit that there is not.
+    #[error("flash has no block {}, page {}", at.block, at.page)]
     Range {
         /// The address.
         at: PageAt,
     },
     /// The block was bad when it left the factory.
+    #[error("block {block} has been bad since the factory")]
     Bad {
         /// Block number.
         block: u32,
     },
-    /// The page is not the next one of its block: pages are programmed in order, each once after an erase.
-    /// Nothing has changed.
+    /// The page is not the next one of its block: pages are programmed in order, each once after an
+    /// erase. Nothing has changed.
+    #[error("block {}: page {} programmed, expected {}", at.block, at.page, expected(next))]
     Order {
         /// The requested page.
         at: PageAt,
         /// The page that may be programmed; `None` if the block is full or its erase was interrupted.
         next: Option<u32>,
     },
-    /// Data or spare bytes do not have the length that the geometry requires.
+    /// Data or spare bytes of another length than the geometry has.
+    #[error("{found} bytes for a page, expected {expected}")]
     Length {
         /// Number of bytes passed.
         found: usize,
         /// Bytes of a page, of its stamps or of its free spare bytes.
         expected: usize,
     },
-    /// The chip reports that the program failed: the page is used up and empty.
+    /// The chip reports that the program failed: the page is used up and holds nothing.
+    #[error("block {}, page {}: the program failed", at.block, at.page)]
     ProgramFailed {
         /// The page.
         at: PageAt,
     },
-    /// The chip reports that the erase failed: the block is unusable.
+    /// The chip reports that the erase failed: the block can't be used any more.
+    #[error("block {block}: the erase failed")]
     EraseFailed {
         /// Block number.
         block: u32,
     },
-    /// The operating system reported an error on a state file.
+    /// The operating system failed on a file of state.
+    #[error("{path}: could not {attempt}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -63,12 +71,14 @@ pub enum Error {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process has locked the state file.
+    /// A file of state that another process has locked.
+    #[error("{path}: found in use by another process, expected this one alone")]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// The state file has unexpected contents.
+    /// A file of state holds something else.
+    #[error("{path}: {field}: {found}")]
     State {
         /// The file.
         path: PathBuf,
@@ -86,48 +96,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::BadSpec { key, found, expected } => {
-                write!(f, "flash: {key} is {found}, expected {expected}")
-            }
-            Error::Range { at } => {
-                write!(f, "flash has no block {}, page {}", at.block, at.page)
-            }
-            Error::Bad { block } => write!(f, "block {block} has been bad since the factory"),
-            Error::Order { at, next: Some(next) } => {
-                write!(f, "block {}: page {} programmed, expected page {next}", at.block, at.page)
-            }
-            Error::Order { at, next: None } => {
-                write!(f, "block {}: page {} programmed, expected an erase", at.block, at.page)
-            }
-            Error::Length { found, expected } => {
-                write!(f, "{found} bytes for a page, expected {expected}")
-            }
-            Error::ProgramFailed { at } => {
-                write!(f, "block {}, page {}: the program failed", at.block, at.page)
-            }
-            Error::EraseFailed { block } => write!(f, "block {block}: the erase failed"),
-            Error::Io { path, attempt, source } => {
-                write!(f, "{}: could not {attempt}: {source}", path.display())
-            }
-            Error::InUse { path } => {
-                let path = path.display();
-                write!(f, "{path}: found in use by another process, expected this one alone")
-            }
-            Error::State { path, field, found } => {
-                write!(f, "{}: {field}: {found}", path.display())
-            }
-        }
-    }
-}
-
-impl error::Error for Error {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Error::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
+/// What may be done with a block whose next page is this.
+fn expected(next: &Option<u32>) -> String {
+    next.map_or("an erase".to_owned(), |next| format!("page {next}"))
 }

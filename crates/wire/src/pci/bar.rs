@@ -1,8 +1,6 @@
 //! Base address registers: type bits, and the window length that a driver determines by writing ones (PCI
 //! local bus 3.0, 6.2.5.1).
 
-use core::fmt;
-
 use super::Space;
 
 const IO: u32 = 1;
@@ -21,38 +19,24 @@ pub struct BarRequest {
     pub bytes: u64,
 }
 
-/// Invalid register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A register that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BarError {
     /// Bits 2:1 are neither 00 nor 10.
+    #[error("bits 2:1 are reserved, expected 00 or 10")]
     Kind,
-    /// The value read after writing ones is not a length: its ones have gaps.
+    /// What it reads after ones were written is no length: its ones have gaps.
+    #[error("it reads {found:#x} after ones, expected ones without a gap down to its length")]
     Length {
         /// Value read, both words together.
         found: u64,
     },
-    /// It is the last register, and has 64 bits.
+    /// It is the last, and claims the one behind it.
+    #[error("the last register has no other for its upper half")]
     NoPair,
 }
 
-impl fmt::Display for BarError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BarError::Kind => f.write_str("bits 2:1 are reserved, expected 00 or 10"),
-            BarError::Length { found } => {
-                write!(
-                    f,
-                    "it reads {found:#x} after ones, expected ones without a gap down to its length"
-                )
-            }
-            BarError::NoPair => f.write_str("the last register has no other for its upper half"),
-        }
-    }
-}
-
-impl core::error::Error for BarError {}
-
-/// True if a register with this value takes the next one too.
+/// Whether a register, as it reads, takes the next one too.
 pub fn is_wide(low: u32) -> bool {
     low & IO == 0 && low & MEMORY_KIND == MEMORY_WIDE
 }

@@ -1,7 +1,5 @@
 //! Namespace identification descriptors, CNS 03h (NVMe base 2.0, 5.17.2.3).
 
-use core::fmt;
-
 use super::IDENTIFY_BYTES;
 
 /// Persistent identifiers of a namespace. A namespace has at least one of the first three.
@@ -25,10 +23,14 @@ const NIDT_CSI: u8 = 4;
 /// Bytes of NIDT, NIDL and two reserved bytes before each identifier.
 const HEADER_BYTES: usize = 4;
 
-/// Error: invalid descriptors from a controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Descriptors that a controller has no business to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDescriptors {
-    /// The identifier of type `nidt` at byte `at` has `nidl` bytes, the wrong length for its type.
+    /// The identifier of type `nidt` at byte `at` has `nidl` bytes, not as many as its type says.
+    #[error(
+        "namespace identifier of type {nidt} at byte {at} has length {nidl}, \
+         expected 8, 16, 16, 1 for types 1 to 4"
+    )]
     Length {
         /// Offset of the descriptor, bytes.
         at: usize,
@@ -38,28 +40,12 @@ pub enum BadDescriptors {
         nidl: u8,
     },
     /// The descriptor at byte `at` runs past the end.
+    #[error("namespace identifier at byte {at} runs past byte {}", IDENTIFY_BYTES)]
     Truncated {
         /// Offset of the descriptor, bytes.
         at: usize,
     },
 }
-
-impl fmt::Display for BadDescriptors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BadDescriptors::Length { at, nidt, nidl } => write!(
-                f,
-                "namespace identifier of type {nidt} at byte {at} has length {nidl}, \
-                 expected 8, 16, 16, 1 for types 1 to 4"
-            ),
-            BadDescriptors::Truncated { at } => {
-                write!(f, "namespace identifier at byte {at} runs past byte {IDENTIFY_BYTES}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for BadDescriptors {}
 
 impl IdDescriptors {
     /// The descriptors as sent by the controller, terminated by zeros.

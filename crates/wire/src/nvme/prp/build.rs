@@ -1,45 +1,28 @@
 //! Host side: from a buffer to PRP1, PRP2 and the contents of list pages.
 
-use core::fmt;
-
 use super::{ENTRY_BYTES, assert_page, slots};
 use crate::BusAddr;
 use crate::nvme::entry::DataPointer;
 
-/// Reason why a buffer cannot be described by PRPs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a buffer can't be described by PRPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// The buffer begins within a dword.
+    #[error("buffer begins at {0}, expected a multiple of 4")]
     UnalignedStart(BusAddr),
-    /// A page after the first is not page aligned.
+    /// A page of the buffer after its first doesn't begin at a page boundary.
+    #[error("buffer continues at {0}, expected the start of a page")]
     UnalignedPage(BusAddr),
-    /// The first list is not qword aligned, or a later one not page aligned.
+    /// The first list isn't qword aligned, or a further one not page aligned.
+    #[error("PRP list at {0}, expected a multiple of 8, then starts of pages")]
     UnalignedList(BusAddr),
     /// The buffer's pages ended before the length.
+    #[error("buffer has fewer pages than its length needs")]
     TooFewPages,
     /// The list pages ended before the list.
+    #[error("PRP list has fewer pages than it needs")]
     TooFewLists,
 }
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BuildError::UnalignedStart(addr) => {
-                write!(f, "buffer begins at {addr}, expected a multiple of 4")
-            }
-            BuildError::UnalignedPage(addr) => {
-                write!(f, "buffer continues at {addr}, expected the start of a page")
-            }
-            BuildError::UnalignedList(addr) => {
-                write!(f, "PRP list at {addr}, expected a multiple of 8, then starts of pages")
-            }
-            BuildError::TooFewPages => write!(f, "buffer has fewer pages than its length needs"),
-            BuildError::TooFewLists => write!(f, "PRP list has fewer pages than it needs"),
-        }
-    }
-}
-
-impl core::error::Error for BuildError {}
 
 /// Describes a buffer of `bytes` bytes by PRPs.
 ///
