@@ -44,8 +44,8 @@ mod blocks {
 
     use crate::{Banked, Contents, Disks};
 
-    /// A medium whose blocks are [`Contents`], of any kind. A kind is a variant, and a line of each of the two
-    /// lists below.
+    /// A medium whose blocks are [`Contents`], of any kind. A kind is a variant, and a line of each of the
+    /// two lists below.
     #[derive(Clone)]
     pub enum Blocks {
         /// DRAM, PCM.
