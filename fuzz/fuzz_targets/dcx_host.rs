@@ -1,5 +1,5 @@
-//! A hostile host of DC Express whose decisions are the fuzzer's bytes: the interpreter of the front end's own
-//! tests.
+//! A hostile host of DC Express whose decisions are the fuzzer's bytes: the interpreter of the front end's
+//! own tests.
 
 use runtime::Span;
 

@@ -1,5 +1,5 @@
-//! The greeting of shared memory: a device and a host, each against a peer whose first message is the fuzzer's
-//! bytes, and comes without a descriptor: an error that names the socket, and the server serves on.
+//! The greeting of shared memory: a device and a host, each against a peer whose first message is the
+//! fuzzer's bytes, and comes without a descriptor: an error that names the socket, and the server serves on.
 
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};

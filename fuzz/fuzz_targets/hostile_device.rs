@@ -1,5 +1,5 @@
-//! The NVMe driver against a device whose forged completions are the fuzzer's bytes: every read ends, and with
-//! its own data.
+//! The NVMe driver against a device whose forged completions are the fuzzer's bytes: every read ends, and
+//! with its own data.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! An NBD client whose bytes are the fuzzer's, against a server in this process: every connection comes to its
-//! end, and the next client is greeted.
+//! An NBD client whose bytes are the fuzzer's, against a server in this process: every connection comes to
+//! its end, and the next client is greeted.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

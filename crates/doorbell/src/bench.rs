@@ -1,7 +1,7 @@
 //! `doorbell bench`: the core-to-core round trip of this machine, and live reads as multiples of it.
 //!
-//! Everything runs on the same two cores, and the round trip is measured again before each row: ratios hold on a
-//! machine whose clock rate is unknown or changes.
+//! Everything runs on the same two cores, and the round trip is measured again before each row: ratios hold
+//! on a machine whose clock rate is unknown or changes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -58,8 +58,8 @@ impl Lines {
         self.line.clear();
         let _ = writeln!(self.line, "{entry}");
         self.count += 1;
-        // Digests the text, so that runs agree on exactly what a reader sees. The step is FNV-1a's, but the offset
-        // basis is folded in before every line: the result is not FNV-1a of the file.
+        // Digests the text, so that runs agree on exactly what a reader sees. The step is FNV-1a's, but the
+        // offset basis is folded in before every line: the result is not FNV-1a of the file.
         self.digest =
             self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
                 (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

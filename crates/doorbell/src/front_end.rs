@@ -1,4 +1,5 @@
-//! `--shm SOCKET`, `--vfio-user SOCKET`, `--nbd ADDRESS`: one flag for each row of the registry of front ends.
+//! `--shm SOCKET`, `--vfio-user SOCKET`, `--nbd ADDRESS`: one flag for each row of the registry of front
+//! ends.
 
 use std::path::PathBuf;
 

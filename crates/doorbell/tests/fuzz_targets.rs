@@ -1,5 +1,5 @@
-//! The fuzz targets that need the whole program, without libFuzzer: their seeds, and changes of them by chance.
-//! `tools/fuzz --long` runs them instrumented.
+//! The fuzz targets that need the whole program, without libFuzzer: their seeds, and changes of them by
+//! chance. `tools/fuzz --long` runs them instrumented.
 
 use std::fs;
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! An interface of another program goes in by its row: the command knows it everywhere, and nothing that is
 //! here was changed for it.
 //!
-//! This program is both: the tests, and, told so by its first word, the command with a mailbox more. A harness
-//! would take the command's words for its own.
+//! This program is both: the tests, and, told so by its first word, the command with a mailbox more. A
+//! harness would take the command's words for its own.
 
 use std::process::{Command, ExitCode, Stdio};
 

@@ -1,9 +1,10 @@
 //! Host-directed GC: the host requests which superblock is collected, when, and how fast. A request is a
 //! hint, honoured within the invariant of [`space`](crate::space); otherwise it is rejected.
 //!
-//! The host cannot stall the collector. When writes would have to wait for space ([`policy::GcControl::Named`]),
-//! the collector waits for a request, but at most [`PATIENCE`]. Then it works on its own, and waits no more
-//! until the next request. So a host that stops sending requests costs that wait once.
+//! The host cannot stall the collector. When writes would have to wait for space
+//! ([`policy::GcControl::Named`]), the collector waits for a request, but at most [`PATIENCE`]. Then it works
+//! on its own, and waits no more until the next request. So a host that stops sending requests costs that
+//! wait once.
 
 use runtime::{Either, Span, Time, race};
 

@@ -14,7 +14,8 @@
 //!    bytes of its superpages carry that flag, the map keeps pointing to the victim, checkpoints treat these
 //!    superpages as not begun, and nothing that was collected meanwhile is erased.
 //! 3. When the victim's last valid unit has arrived, and after it the trim records that the erase of the
-//!    victim requires, the next superpage does not carry the flag. Its arrival commits the superblock: the map
+//!    victim requires, the next superpage does not carry the flag. Its arrival commits the superblock: the
+//! map
 //!    takes over the copies, and the victim, which now holds no live data, is the reserve superblock.
 //! 4. A mount ignores superblocks in which every readable superpage carries the flag. A superblock without
 //!    valid units after a mount may be erased at once: its data were superseded, or trimmed by a record on
@@ -50,8 +51,8 @@
 //!
 //! If the pages of a word line are programmed one by one ([`Shape::reach`]), a superpage counts only when
 //! the pages whose programming could destroy it have been programmed, and `t - 2` is reduced by the
-//! superpages that close the word lines ([`uncommitted_rows`]). Their space exists: word lines that are not closed
-//! are in an open superblock, and in a full superblock all are closed.
+//! superpages that close the word lines ([`uncommitted_rows`]). Their space exists: word lines that are not
+//! closed are in an open superblock, and in a full superblock all are closed.
 //!
 //! So the reserve must be two superblocks, and the over-provisioning about two superpages per remaining
 //! superblock. [`is_safe`] is the condition; a plan that violates it is rejected.
@@ -73,8 +74,8 @@ use crate::policy::Stream;
 /// the commit.
 pub const UNCOMMITTED_ROWS: u32 = 2;
 
-/// [`UNCOMMITTED_ROWS`], plus the superpages that close word lines on flash of this shape: after the trim records,
-/// and after the commit.
+/// [`UNCOMMITTED_ROWS`], plus the superpages that close word lines on flash of this shape: after the trim
+/// records, and after the commit.
 pub fn uncommitted_rows(shape: &Shape) -> u32 {
     UNCOMMITTED_ROWS + 2 * shape.reach * shape.dies
 }

@@ -1,5 +1,5 @@
-//! Two clocks, one executor, FIFO servers and other contended resources, RNG and event log; and the declaration
-//! of configuration keys.
+//! Two clocks, one executor, FIFO servers and other contended resources, RNG and event log; and the
+//! declaration of configuration keys.
 //!
 //! Independent of storage. Protocol code is straight-line `async`: time passes at an `.await` and nowhere
 //! else. The same code runs in virtual time, where the clock jumps from event to event, and live, where it

@@ -93,7 +93,7 @@ pub(super) const SECTIONS: &[Section] = &[
             None sq_deleted_twice "one that there is not: Invalid Queue Identifier";
             None sq_zero_stays "the admin queue's: Invalid Queue Identifier";
             None commands_before_deletion_complete "what was fetched completes before the deletion does";
-            None queues_made_again "a pair deleted and made again starts from its first entry, without a reset";
+            None queues_made_again "a pair created again starts from its first entry, without a reset";
             None other_queues_go_on "the other queues go on while one is deleted";
         },
     },

@@ -1,5 +1,5 @@
-//! What somebody types is done or refused, in words that name it: job files with extreme values, flags without an
-//! effect, files that are not what they are taken for.
+//! What somebody types is done or refused, in words that name it: job files with extreme values, flags
+//! without an effect, files that are not what they are taken for.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,5 @@
-//! Whatever plan is served, by whatever front end: what a client writes is what it reads, every byte of it, or the
-//! drive is refused with the key to change.
+//! Whatever plan is served, by whatever front end: what a client writes is what it reads, every byte of it,
+//! or the drive is refused with the key to change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -33,8 +33,8 @@ impl Served {
     }
 }
 
-/// Fewer blocks of the same chips: the map of half a terabyte takes a build for tests as long to make as a host
-/// waits for a controller.
+/// Fewer blocks of the same chips: the map of half a terabyte takes a build for tests as long to make as a
+/// host waits for a controller.
 fn fewer(plan: &str) -> &'static [&'static str] {
     if plan == "tlc" { &["--set", "medium.flash.blocks=32"] } else { &[] }
 }
@@ -142,8 +142,8 @@ fn every_front_end_prints_the_same_events() {
     }
 }
 
-/// DC Express reads all that a medium of blocks holds before it promises anything: of terabytes that nobody has
-/// written, nothing.
+/// DC Express reads all that a medium of blocks holds before it promises anything: of terabytes that nobody
+/// has written, nothing.
 #[test]
 fn dc_express_is_served_at_once_whatever_the_capacity() {
     let folder = Folder::new("served-dcx");

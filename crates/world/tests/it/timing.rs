@@ -1,6 +1,6 @@
-//! Timing diagrams, drawn from event logs: those of figure 1 of Vučinić et al., "DC Express" (FAST 2014), into
-//! docs/dc-express.md; figure 3 of Bougioukou et al. (RSP 2014) into docs/descriptor-blocks.md. The committed
-//! pages are what this build draws; `DOORBELL_BLESS=1` draws them anew.
+//! Timing diagrams, drawn from event logs: those of figure 1 of Vučinić et al., "DC Express" (FAST 2014),
+//! into docs/dc-express.md; figure 3 of Bougioukou et al. (RSP 2014) into docs/descriptor-blocks.md. The
+//! committed pages are what this build draws; `DOORBELL_BLESS=1` draws them anew.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What clients have in common is the server's process: one that takes what it can get takes nothing from the next.
+//! What clients have in common is the server's process: one that takes what it can get takes nothing from the
+//! next.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
