@@ -69,8 +69,9 @@ def python_sources():
 
 
 def check_tools():
-    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches"):
+    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words"):
         run(f"tools/{tool} --self-test")
+    run("tools/words")
     try_to("tools/patches --check")
     sources = list(python_sources())
     for path in sources:

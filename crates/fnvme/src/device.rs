@@ -31,7 +31,7 @@ pub enum OpenError {
     Start(String),
 }
 
-/// What may be asked for.
+/// Expected forms of a device name.
 const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), shm:SOCKET (of doorbell serve \
                         --shm) or engine:SOCKET (of another process with an engine)";
 

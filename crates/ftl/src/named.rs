@@ -73,7 +73,7 @@ pub enum NotCollected {
     /// left.
     #[error("the superblock can't be collected, or not any more")]
     Changed,
-    /// So many blocks have gone bad that nothing can be written any more.
+    /// Too many blocks have gone bad: the drive is read-only.
     #[error("too many blocks of flash have gone bad")]
     WornOut,
 }

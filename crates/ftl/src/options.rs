@@ -151,7 +151,7 @@ pub enum MountError {
     /// The options make no sense with this shape.
     #[error("these options don't suit this flash")]
     Options,
-    /// There are not so many good blocks that the units could be kept on them.
+    /// Too few good blocks for the mapping units.
     #[error("good blocks are left for {most} units only")]
     Space {
         /// Units that the good blocks can hold.
@@ -169,19 +169,19 @@ pub enum Error {
     /// Blocks past the end.
     #[error("blocks past the end")]
     Range,
-    /// What was written there can't be read.
+    /// The data there can't be read.
     #[error("what was written there can't be read")]
     Unreadable,
     /// It can be done with a new drive only.
     #[error("something has been written already")]
     InUse,
-    /// So many blocks have gone bad that nothing can be written any more.
+    /// Too many blocks have gone bad: the drive is read-only.
     #[error("too many blocks of flash have gone bad")]
     WornOut,
     /// Behind the flash, the space has run out.
     #[error("no space is left behind the flash")]
     Full,
-    /// What flash holds can't be kept.
+    /// The contents of flash can't be preserved.
     #[error("what flash holds can't be kept")]
     Unkept,
 }

@@ -1,8 +1,8 @@
-//! What a device keeps its data in: contents, and the time that reaching them takes.
+//! Media: the contents of a device, and models of the time to access them.
 //!
-//! A medium knows blocks, banks and bytes; it knows neither commands nor the bus. [`contents`] remember
-//! without any time; [`Banked`] gives them that of DRAM or PCM, [`Disks`] that of disks that rotate;
-//! [`Faulty`] spoils any of them.
+//! A medium has blocks, banks and bytes. It is independent of commands and of the bus. [`contents`] stores
+//! data without timing; [`Banked`] adds the timing of DRAM or PCM, [`Disks`] that of rotating disks; [`nand`]
+//! models flash chips; [`Faulty`] injects faults into any of them.
 
 #![warn(missing_docs)]
 
@@ -31,14 +31,14 @@ pub use layer::Layer;
 #[doc(hidden)]
 pub use ::runtime;
 
-/// What is written where nothing better is known: some blocks at a time, of every size there is.
+/// Source of zeros for media without a faster way to deallocate: a whole number of blocks of any size.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// What lies beside a block.
+/// Metadata of a block.
 pub type Metadata = [u8; contents::METADATA_BYTES];
 
-/// The media whose blocks are [`Contents`], by kind. In a module of its own, where [`Layer`], which has the
-/// methods of [`Media`], is not in scope.
+/// Media whose blocks are [`Contents`], by kind. In its own module because [`Layer`], whose methods have the
+/// names of those of [`Media`], must not be in scope.
 mod blocks {
     use std::rc::Rc;
 
@@ -50,7 +50,7 @@ mod blocks {
     pub enum Blocks {
         /// DRAM, PCM.
         Banked(Rc<Banked>),
-        /// Disks that rotate.
+        /// Rotating disks.
         Disks(Rc<Disks>),
     }
 
@@ -73,32 +73,32 @@ mod blocks {
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The first.
+    /// First block.
     pub block: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
-/// A medium that keeps only the head of every block.
+/// Part of each block that a medium stores, from its first byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes kept of each.
+    /// Bytes stored of each block.
     pub bytes: u32,
     /// Bytes of a block.
     pub of: u32,
 }
 
-/// Why a medium could not do it.
+/// Failure of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// Blocks that it does not have.
+    /// Blocks beyond the end of the medium.
     Range,
-    /// What was written there cannot be read.
+    /// The data there cannot be read.
     Unreadable,
-    /// It could not be written.
+    /// The write failed.
     WriteFault,
-    /// Behind it, the space has run out.
+    /// No space left in the file system that backs the medium.
     Full,
 }
 
@@ -121,143 +121,141 @@ impl fmt::Display for MediaError {
 
 impl core::error::Error for MediaError {}
 
-/// A medium, as a device uses it. Reads and writes take time; between their awaits none passes.
+/// A medium as used by a device. Time passes only at awaits.
 ///
-/// A plain medium has blocks that are read, written and flushed. What else some can do has a default that
-/// says that this one can't; what only few front ends ask for is a capability of its own: [`Labels`],
-/// [`BlockMetadata`], [`Purge`].
+/// A plain medium reads, writes and flushes blocks. Every further method has a default of a medium without
+/// that feature. Features for few front ends are capabilities: [`Labels`], [`BlockMetadata`], [`Purge`].
 pub trait Media: 'static {
-    /// Its length in blocks.
+    /// Length in blocks.
     fn blocks(&self) -> u64;
 
     /// Bytes of a block.
     fn block_bytes(&self) -> u32;
 
-    /// Reaches these blocks. Returns when their first byte can leave, and says when the last can: a
-    /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
+    /// Accesses these blocks. Completes when the first byte is available, and returns the time at which the
+    /// last is: a transfer that starts at once and ends no earlier never stalls. Zero if the access takes no
+    /// time.
     fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;
 
-    /// Lends the bytes of these blocks, run by run. What no run covers reads as zeros and need not be
-    /// moved.
+    /// Passes the bytes of these blocks to `put`, run by run, with their offsets. Bytes outside all runs are
+    /// zero and need not be moved.
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError>;
 
-    /// Writes whole blocks; returns when they are written, though not beyond a power cut.
+    /// Writes whole blocks. On completion they are readable, but do not survive a power cut.
     fn write(&self, at: Extent, data: &[u8]) -> impl Future<Output = Result<(), MediaError>>;
 
-    /// Returns when all that was written before survives a power cut.
+    /// Completes when all earlier writes survive a power cut.
     fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
 
-    /// What of a block is kept; none: all of it.
+    /// Part of each block that is stored. `None` if all of it.
     fn head(&self) -> Option<Head> {
         None
     }
 
-    /// Returns when it can be used: flash software has to find out first what lies where.
+    /// Completes when the medium can be used: an FTL has to rebuild its map first.
     fn ready(&self) -> impl Future<Output = ()> {
         async {}
     }
 
-    /// How long [`ready`](Media::ready) takes at most; none: no time.
+    /// Upper bound of [`ready`](Media::ready). `None` if it takes no time.
     fn ready_within(&self) -> Option<Span> {
         None
     }
 
-    /// Whether reaching blocks takes no time now. [`read`](Media::read) would return at once then, with zero
-    /// for all blocks that there are, and who goes on to [`runs`](Media::runs) need not ask it.
+    /// Returns true if accesses take no time now. [`read`](Media::read) would then return zero at once for
+    /// every valid block, and a caller may go straight to [`runs`](Media::runs).
     fn is_immediate(&self) -> bool {
         false
     }
 
-    /// As [`read`](Media::read), for the first `bytes` bytes of them alone, where the medium can reach
-    /// less than a block.
+    /// As [`read`](Media::read), for the first `bytes` bytes only, if the medium can access less than a
+    /// block.
     fn read_head(&self, at: Extent, bytes: u32) -> impl Future<Output = Result<Time, MediaError>> {
         let _ = bytes;
         self.read(at)
     }
 
-    /// Takes back blocks that hold nothing of use any more: from then on they read as zeros. As with a
-    /// write, not beyond a power cut. A medium that knows nothing better writes zeros.
+    /// Deallocates blocks: they read as zeros. As with a write, this may be lost in a power cut. The default
+    /// writes zeros.
     fn deallocate(&self, at: Extent) -> impl Future<Output = Result<(), MediaError>> {
         write_zeros(self, at)
     }
 
-    /// How many blocks from this one on were never written and read as zeros, as far as the medium knows
+    /// Number of blocks from this one on that were never written and read as zeros, as far as is known
     /// without reading them.
     fn blank_from(&self, block: u64) -> u64 {
         let _ = block;
         0
     }
 
-    /// What it keeps beside the blocks, if it can.
+    /// Storage for labels, if supported.
     fn labels(&self) -> Option<&dyn Labels> {
         None
     }
 
-    /// What it keeps beside each block, if it can.
+    /// Storage for metadata of each block, if supported.
     fn metadata(&self) -> Option<&dyn BlockMetadata> {
         None
     }
 
-    /// What leaves nothing anywhere of what it has held.
+    /// Means to purge all data.
     fn purge(&self) -> Purge<'_> {
         Purge::ByBlock
     }
 }
 
-/// A medium that keeps a few bytes beside its blocks.
+/// A medium that stores a label of a few bytes.
 pub trait Labels {
-    /// The bytes last set; none at first.
+    /// The label last set; empty at first.
     fn label(&self) -> Vec<u8>;
 
-    /// Keeps these in the place of those before, at most [`contents::LABEL_BYTES_MAX`]. They survive a power
-    /// cut.
+    /// Replaces the label, of at most [`contents::LABEL_BYTES_MAX`] bytes. It survives a power cut.
     fn set_label(&self, label: &[u8]) -> Result<(), MediaError>;
 }
 
-/// A medium that keeps [`contents::METADATA_BYTES`] bytes beside each block.
+/// A medium that stores [`contents::METADATA_BYTES`] bytes of metadata per block.
 pub trait BlockMetadata {
-    /// The metadata of a block, which are reached with it: all ones, unless they were set since it was last
-    /// written or taken back.
+    /// Metadata of a block, accessed together with it: all ones unless set since the block was last written
+    /// or deallocated.
     fn metadata_of(&self, block: u64) -> Result<Metadata, MediaError>;
 
-    /// Sets the metadata of a block that was just written: part of that write, for whose time it is.
+    /// Sets the metadata of a block that was just written. Part of that write: takes no further time.
     fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError>;
 }
 
-/// What leaves nothing anywhere of what a medium has held.
+/// Means to purge all data of a medium.
 #[derive(Clone, Copy)]
 pub enum Purge<'a> {
-    /// Writing a block anew, or taking it back, does for that block.
+    /// Writing or deallocating a block purges it.
     ByBlock,
     /// Erasing the whole medium.
     Whole(&'a dyn Erase),
-    /// Nothing that it can do.
+    /// Not supported.
     Unsupported,
 }
 
 impl<'a> Purge<'a> {
-    /// What erases the whole medium, if that is what it takes.
+    /// The eraser of the whole medium, if purging needs it.
     pub fn whole(self) -> Option<&'a dyn Erase> {
         if let Purge::Whole(whole) = self { Some(whole) } else { None }
     }
 }
 
-/// A medium that erases the whole of itself at once.
+/// A medium that can erase all of itself.
 pub trait Erase {
-    /// How long that takes, if it is known.
+    /// Duration, if known.
     fn erase_time(&self) -> Option<Span>;
 
-    /// Erases everything, also what no block shows any more: then every block is as if it had been taken
-    /// back, beyond a power cut. Nobody uses the medium meanwhile. After a power cut in the midst of it
-    /// blocks hold anything, and it is to be called again. `progress` is told how many steps of how many are
-    /// done.
+    /// Erases everything, stale copies included. Then all blocks are deallocated, and stay so after a power
+    /// cut. The medium must not be used meanwhile. A power cut during the erase leaves undefined blocks: call
+    /// it again. `progress` receives the number of completed steps and of all steps.
     fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a>;
 }
 
-/// An erasure under way: once in a drive's life, so that it may be boxed.
+/// An erase in progress. Boxed, as it is rare.
 pub type Erasing<'a> = Pin<Box<dyn Future<Output = Result<(), MediaError>> + 'a>>;
 
-/// Takes blocks back by writing zeros.
+/// Deallocates blocks by writing zeros.
 ///
 /// # Errors
 /// As [`Media::write`].

@@ -104,8 +104,8 @@ fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
     let grid = Grid::measure(&without_software(machine))?;
     let [fixed, paper, ours] = &grid.rows;
     let below = format!(
-        "the least below {} threads: {:.1}, {}; there a block takes all pending callers, and those that return \
-         while it is in progress",
+        "the least below {} threads: {:.1}, {}; there a block takes all that are pending, and those that \
+         return while it is in progress",
         2 * LARGEST,
         grid.below.0,
         grid.below.1

@@ -1,8 +1,8 @@
 //! Keys of a configuration, declared beside the code that they take effect in.
 //!
-//! A model has its numbers in a struct, and a [`Key`] for each of them. What reads a configuration, what
-//! reports it and what tests its ranges go through the keys, so that a new number is a field, a key and its
-//! effect, in one file.
+//! A model has its numbers in a struct, and a [`Key`] for each of them. The reader of a configuration, its
+//! report and the tests of ranges iterate over the keys: a new number is a field, a key and its effect, in
+//! one file.
 //!
 //! ```
 //! use runtime::{Key, Span};
@@ -32,19 +32,19 @@ use crate::Span;
 pub struct Key<T> {
     /// Its name in a configuration.
     pub name: &'static str,
-    /// What its value is.
+    /// Unit of its value.
     pub unit: Unit,
-    /// The values that are valid, if they are of its unit.
+    /// Valid values.
     pub range: RangeInclusive<u64>,
-    /// The value where a configuration has none. None: each has one.
+    /// Value if the configuration has none. `None` if the key is required.
     pub default: Option<u64>,
-    /// Whether a value has to name its source.
+    /// True if a value must name its source.
     pub sourced: bool,
     get: fn(&T) -> u64,
     set: fn(&mut T, u64),
 }
 
-/// What a value is.
+/// Unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A whole number.
@@ -126,19 +126,19 @@ impl<T> Key<T> {
         Key::of(name, Unit::Rate, 1..=RATE_MAX, get, set)
     }
 
-    /// A key without a source: how something is configured, not what it costs.
+    /// A key without a source: a configuration, not a cost.
     pub const fn plain(mut key: Key<T>) -> Key<T> {
         key.sourced = false;
         key
     }
 
-    /// A key that a configuration may be without; then it has this value.
+    /// An optional key with this default.
     pub const fn or(default: u64, mut key: Key<T>) -> Key<T> {
         key.default = Some(default);
         key
     }
 
-    /// Whether this is a value of it.
+    /// Returns true if the value is valid.
     pub fn takes(&self, value: u64) -> bool {
         let whole = match self.unit {
             Unit::Number | Unit::Flag | Unit::Span | Unit::Rate => true,
@@ -148,12 +148,12 @@ impl<T> Key<T> {
         whole && self.range.contains(&value)
     }
 
-    /// Its value there.
+    /// Value in `of`.
     pub fn get(&self, of: &T) -> u64 {
         (self.get)(of)
     }
 
-    /// Sets it.
+    /// Sets the value in `of`.
     ///
     /// # Panics
     /// If it does not [take](Key::takes) the value.

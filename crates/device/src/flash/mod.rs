@@ -189,7 +189,7 @@ impl Chips {
         look(&self.nand.borrow())
     }
 
-    /// What has been done so far.
+    /// Operations so far.
     pub fn counts(&self) -> Counts {
         self.counts.get()
     }

@@ -41,13 +41,13 @@ pub enum Error {
     /// There is no handle.
     #[error("{0}")]
     Open(OpenError),
-    /// An area of so many bytes, or a length that is no multiple of the block size.
+    /// The length is not a whole number of blocks, in bytes.
     #[error("{0} bytes: one or more whole blocks were expected")]
     Length(u64),
     /// No memory is left that the drive reaches.
     #[error("{0}")]
     Memory(OutOfMemory),
-    /// What the ordinary driver says.
+    /// Error of the NVMe driver.
     #[error("{0}")]
     Driver(IoError),
     /// A function was to be passed by an engine in another process.

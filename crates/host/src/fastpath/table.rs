@@ -39,7 +39,7 @@ pub struct Area {
 /// Why there is no handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The drive has no such area left: the longest has so many blocks.
+    /// No free area of this length; the longest, in blocks.
     #[error("no such area left on the drive: the longest has {0} blocks")]
     Full(u64),
     /// All [`HANDLES_MAX`] handles are in use.

@@ -160,7 +160,7 @@ impl Tree {
     }
 }
 
-/// What was left out of a tree.
+/// A function or bridge left out of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {what}")]
 pub struct Trouble {
@@ -173,7 +173,7 @@ pub struct Trouble {
 /// Why something was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum What {
-    /// A header of a kind that nobody knows.
+    /// A header of an unknown type.
     #[error("header type {found}, expected 0 or 1")]
     Layout {
         /// Header type.

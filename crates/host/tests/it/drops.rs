@@ -28,7 +28,7 @@ fn all_ways() -> impl Iterator<Item = QueueOptions> {
     })
 }
 
-/// One operation, polled so many times and then dropped. Gives whether it had ended by then.
+/// Polls one operation `times` times, then drops it. Returns true if it had ended.
 async fn drop_after(
     world: &World,
     queue: &Q,
@@ -44,7 +44,7 @@ async fn drop_after(
     let in_flight = submitted - (counters.completions - before.completions);
     assert_eq!(queue.slots_free() as u64, 2 - in_flight, "{name} after {times} polls");
 
-    // What was freed last is given first: the canaries get the buffer's place, unless it is taken.
+    // The arena is last in, first out: the canaries get the buffer's address, unless it is in use.
     let canaries = Canaries::new(&world.host, BYTES, CANARIES);
     let taken = in_flight == 1 && name != "flush";
     assert_eq!(canaries.hold(place), !taken, "{name} after {times} polls");

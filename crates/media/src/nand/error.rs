@@ -96,7 +96,7 @@ impl Error {
     }
 }
 
-/// What may be done with a block whose next page is this.
+/// Operation expected next by a block.
 fn expected(next: &Option<u32>) -> String {
     next.map_or("an erase".to_owned(), |next| format!("page {next}"))
 }

@@ -35,7 +35,8 @@ pub struct Survey {
 }
 
 layout!(Survey, 64, {
-    left @ 0, hold @ 8, start @ 16, superblocks @ 24, superblock_units @ 28, gc_parallelism @ 32, reserved @ 36
+    left @ 0, hold @ 8, start @ 16, superblocks @ 24, superblock_units @ 28,
+    gc_parallelism @ 32, reserved @ 36
 });
 
 /// State of a superblock, for selection.

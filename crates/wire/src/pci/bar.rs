@@ -25,7 +25,7 @@ pub enum BarError {
     /// Bits 2:1 are neither 00 nor 10.
     #[error("bits 2:1 are reserved, expected 00 or 10")]
     Kind,
-    /// What it reads after ones were written is no length: its ones have gaps.
+    /// The value read after writing ones is not a length: its ones have gaps.
     #[error("it reads {found:#x} after ones, expected ones without a gap down to its length")]
     Length {
         /// Value read, both words together.

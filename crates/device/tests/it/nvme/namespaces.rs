@@ -143,7 +143,7 @@ fn namespace_create_attach_detach_delete_survives_restart() {
         let small = creation(&w, 5001, 0);
         assert_eq!(w.raw.admin_ok(&small).await, 2);
         assert_eq!(both_lists(&mut w).await, (vec![], vec![1, 2]));
-        // What one before it held is not read.
+        // Data of the deleted namespace are not readable.
         let controller = w.raw.identify_controller().await;
         assert_eq!(controller.unvmcap.get(), u128::from(BLOCKS - 8000 - 5001) * 512);
         let inactive = io::flush(w.raw.cid(), Nsid(2));

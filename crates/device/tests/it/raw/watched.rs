@@ -6,7 +6,7 @@ use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
 use runtime::{Rt, Time};
 use wire::BusAddr;
 
-/// What a witness is told. It may object.
+/// Observer of bus accesses. It panics on a violation.
 pub trait Watch: 'static {
     fn loaded(&self, register: u32, value: u32);
     /// A register is about to be written.

@@ -196,7 +196,7 @@ pub fn operations<D: BlockDevice + 'static>() -> [(&'static str, Operation<D>); 
     ]
 }
 
-/// Memory of somebody else, at whatever places are free now.
+/// Buffers of another user, at all addresses that are free now.
 pub struct Canaries(Vec<Buffer>);
 
 impl Canaries {
@@ -219,12 +219,12 @@ impl Canaries {
         for buffer in &self.0 {
             let mut seen = vec![0; buffer.bytes()];
             buffer.copy_out(0, &mut seen);
-            assert!(seen.iter().all(|byte| *byte == 0xee), "somebody wrote here");
+            assert!(seen.iter().all(|byte| *byte == 0xee), "a foreign write");
         }
     }
 }
 
-/// Polls a future so many times, then drops it. Gives its output if it came before.
+/// Polls a future at most `times` times, then drops it. Returns its output if it was ready.
 pub async fn poll_times<F: Future>(future: F, times: u32) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polls = 0;

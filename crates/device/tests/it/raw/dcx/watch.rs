@@ -59,7 +59,7 @@ impl Witness {
         }
     }
 
-    /// How many reports of this code there were.
+    /// Number of reports with this code.
     pub fn reported(&self, code: Code) -> u64 {
         self.reports.borrow().get(&code.bits()).copied().unwrap_or(0)
     }
@@ -106,7 +106,7 @@ impl Watch for Witness {
         }
     }
 
-    /// What the entries ask for may be written from now on.
+    /// Allows DMA writes that these entries request.
     fn fetched(&self, at: BusAddr, entries: &[u8]) {
         for told in self.queues.borrow_mut().iter_mut().filter(|told| told.open) {
             if !told.ring(told.group.commands, command::BYTES).contains(&at.0) {

@@ -85,14 +85,14 @@ impl Bench {
         self.opened.notify(&self.rt);
     }
 
-    /// Returns when so many accesses wait at the gate.
+    /// Returns when `accesses` accesses wait at the gate.
     pub async fn until_waiting(&self, accesses: u32) {
         while self.waiting.get() < accesses {
             self.rt.sleep(Span::us(1)).await;
         }
     }
 
-    /// What the medium holds from this block on.
+    /// Contents of the medium from this block on.
     pub fn peek(&self, block: u64, bytes: usize) -> Vec<u8> {
         let mut data = vec![0; bytes];
         let offset = block * u64::from(self.block_bytes);

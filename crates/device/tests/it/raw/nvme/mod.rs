@@ -379,7 +379,7 @@ impl<H: HostPort> Raw<H> {
         prp::build(pages, bytes, self.page_bytes, lists, put).expect("a buffer of sense")
     }
 
-    /// A page of host memory that nobody else has been given, and what describes it.
+    /// An unused page of host memory, and its data pointer.
     pub fn page(&self) -> (BusAddr, DataPointer) {
         let at = self.place(4096, 4096);
         (at, self.data(at, 4096))

@@ -112,7 +112,7 @@ impl Witness {
             Ok(Command::WriteZeroes(zeroes)) => {
                 self.asks_for(zeroes.access.lba, zeroes.access.blocks);
             }
-            // How many blocks a copy is of stands in its list.
+            // The number of blocks of a copy is in its range list.
             Ok(Command::Copy(copy)) => self.asks_for(copy.to, COPY_BLOCKS_MAX),
             Ok(Command::DatasetManagement(_)) => self.lists.set(true),
             _ => {}
@@ -242,7 +242,7 @@ impl Watch for Witness {
     }
 
     fn posts(&self, entry: &[u8]) {
-        // What is shorter asks for a doorbell.
+        // A shorter entry is a doorbell request.
         if let Ok(cqe) = Cqe::read_from_bytes(entry) {
             let status = cqe.status();
             let kind = if status.dnr() { status.kind().with_dnr() } else { status.kind() };
