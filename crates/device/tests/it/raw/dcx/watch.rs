@@ -1,5 +1,5 @@
-//! A witness of what the front end does through its port, who knows what it may do: to write
-//! where a fetched read or a queue's registers say, while that queue is enabled, and nowhere else.
+//! Observer of the front end's DMA: writes are allowed to buffers of fetched reads and to the rings of enabled
+//! queues, and nowhere else.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -82,10 +82,10 @@ impl Told {
 impl Watch for Witness {
     fn loaded(&self, register: u32, value: u32) {
         for told in &mut *self.queues.borrow_mut() {
-            if (told.group.commands..told.group.status).contains(&register) {
+            if (queue.group.commands..queue.group.status).contains(&register) {
                 told.registers.insert(register, value);
             }
-            if register == told.group.control && Control::from_bits(value).enable() {
+            if register == queue.group.control && Control::from_bits(value).enable() {
                 told.open = true;
             }
         }
@@ -93,11 +93,11 @@ impl Watch for Witness {
 
     fn stored(&self, register: u32, value: u32) {
         for told in &mut *self.queues.borrow_mut() {
-            if register == told.group.status {
+            if register == queue.group.status {
                 match value {
                     0 => {
                         told.open = false;
-                        told.buffers.clear();
+                        queue.buffers.clear();
                     }
                     1 => self.lives.set(self.lives.get() + 1),
                     _ => self.faults.set(self.faults.get() + 1),
@@ -108,8 +108,8 @@ impl Watch for Witness {
 
     /// Allows DMA writes that these entries request.
     fn fetched(&self, at: BusAddr, entries: &[u8]) {
-        for told in self.queues.borrow_mut().iter_mut().filter(|told| told.open) {
-            if !told.ring(told.group.commands, command::BYTES).contains(&at.0) {
+        for queue in self.queues.borrow_mut().iter_mut().filter(|queue| queue.open) {
+            if !queue.ring(queue.group.commands, command::BYTES).contains(&at.0) {
                 continue;
             }
             for entry in entries.chunks_exact(command::BYTES) {
@@ -118,7 +118,7 @@ impl Watch for Witness {
                     && let Command::Read { access, .. } = request.command
                 {
                     let bytes = u64::from(access.bytes);
-                    told.buffers.push(access.at.0..access.at.0.saturating_add(bytes));
+                    queue.buffers.push(access.at.0..access.at.0.saturating_add(bytes));
                 }
             }
         }
@@ -129,10 +129,10 @@ impl Watch for Witness {
             range.contains(&at.0) && at.0.saturating_add(u64::from(bytes)) <= range.end
         };
         let queues = self.queues.borrow();
-        let allowed = queues.iter().filter(|told| told.open).any(|told| {
-            let notice = told.address(told.group.notice);
-            told.buffers.iter().any(covers)
-                || covers(&told.ring(told.group.reports, report::BYTES))
+        let allowed = queues.iter().filter(|queue| queue.open).any(|told| {
+            let notice = told.address(queue.group.notice);
+            queue.buffers.iter().any(covers)
+                || covers(&queue.ring(queue.group.reports, report::BYTES))
                 || covers(&(notice..notice.saturating_add(notice::BYTES as u64)))
         });
         assert!(allowed, "{bytes} bytes are written at {at}, which no enabled queue has named");

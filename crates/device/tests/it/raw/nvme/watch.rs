@@ -1,5 +1,5 @@
-//! A witness of what the controller does through its port, who knows what it may do: nothing
-//! that the host has not named since the controller was enabled, and nothing at all while CSTS.RDY is 0.
+//! Observer of the controller's DMA: it may access only memory that the host has given since the controller was
+//! enabled, and none while CSTS.RDY is 0.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
