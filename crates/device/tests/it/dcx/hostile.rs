@@ -12,6 +12,8 @@ use runtime::{Log, Rng, Rt, STD_CLOCK, Span};
 use wire::BusAddr;
 use wire::dcx::registers::Group;
 
+use crate::nvme::hostile::from_environment;
+use crate::nvme::live::Stop;
 use crate::raw::dcx::script::{Script, drawn};
 use crate::raw::dcx::world::{DCX_FROM, Device, Setup, World, device};
 use crate::raw::dcx::{LIVE_PATIENCE, Raw};
@@ -89,13 +91,6 @@ fn hostile_host_run_is_deterministic() {
     assert_eq!(run(42, 1500), run(42, 1500));
 }
 
-fn from_environment(key: &str, otherwise: u64) -> u64 {
-    match std::env::var(key) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{key}={text}: expected a number")),
-        Err(_) => otherwise,
-    }
-}
-
 #[test]
 #[ignore = "as long as DOORBELL_OPS says"]
 fn hostile_host_script_long() {
@@ -131,7 +126,7 @@ fn run_live(seed: u64, laps: u64) -> u64 {
         let mut raw = Raw::new(shared.host(&rt), setup.options.block, DCX_FROM);
         raw.patience = LIVE_PATIENCE;
         let mut script = Script::new(&raw, Rng::for_part(seed, "live"), &setup);
-        let over = Over(&stop);
+        let over = Stop(&stop);
         rt.block_on(async {
             for _ in 0..laps {
                 // 1: the scribbler must pause; 2: it has paused.
@@ -151,16 +146,7 @@ fn run_live(seed: u64, laps: u64) -> u64 {
     transfers.load(Ordering::Acquire)
 }
 
-/// Stops the other threads when dropped, also on panic.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Overwrites the rings' part of host memory and registers, as fast as possible.
+/// Writes over what lies in the rings' part of host memory, and over registers, as fast as it can.
 fn scribble(shared: &Shared, setup: &Setup, seed: u64, stop: &AtomicBool, stand: &AtomicU64) {
     let mut rng = Rng::for_part(seed, "scribbler");
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);

@@ -30,8 +30,8 @@ struct Counts {
     lives: AtomicU64,
 }
 
-/// Stops the other threads when dropped, also on panic.
-struct Stop<'a>(&'a AtomicBool);
+/// Tells the other threads to stop, however its own ends.
+pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
