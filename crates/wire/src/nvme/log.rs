@@ -67,7 +67,10 @@ pub struct ErrorInformation {
     pub version: u8,
 }
 
-impl ErrorInformation {}
+impl ErrorInformation {
+    /// In `sqid` and `cid`: the error is no command's.
+    pub const NO_COMMAND: u16 = 0xffff;
+}
 
 layout!(ErrorInformation, 64, {
     error_count @ 0, sqid @ 8, cid @ 10, status_and_phase @ 12, parameter_error_location @ 14,
