@@ -15,8 +15,8 @@ use zerocopy::FromBytes;
 
 use crate::raw::watched::Watch;
 
-/// A queue, as the front end has been told of it.
-struct Told {
+/// A queue in the view of the front end.
+struct QueueState {
     group: Group,
     /// True from the first read of CONTROL with ENABLE set until STATUS is 0.
     open: bool,
@@ -28,7 +28,7 @@ struct Told {
 
 /// State of the checks, and counts of accesses.
 pub struct Witness {
-    queues: RefCell<Vec<Told>>,
+    queues: RefCell<Vec<QueueState>>,
     /// Transfers that succeeded, and those rejected by the bus.
     pub transfers: Cell<u64>,
     pub refused: Cell<u64>,
@@ -42,14 +42,14 @@ pub struct Witness {
 
 impl Witness {
     pub fn new(options: &Options) -> Witness {
-        let told = |queue| Told {
+        let new = |queue| QueueState {
             group: Group::of(options.block, queue),
             open: false,
             registers: BTreeMap::new(),
             buffers: Vec::new(),
         };
         Witness {
-            queues: RefCell::new((0..u32::from(options.queues)).map(told).collect()),
+            queues: RefCell::new((0..u32::from(options.queues)).map(new).collect()),
             transfers: Cell::new(0),
             refused: Cell::new(0),
             fetches: Cell::new(0),
@@ -65,7 +65,7 @@ impl Witness {
     }
 }
 
-impl Told {
+impl QueueState {
     fn address(&self, register: u32) -> u64 {
         let word = |register| u64::from(self.registers.get(&register).copied().unwrap_or(0));
         word(register + 4) << 32 | word(register)
@@ -81,22 +81,22 @@ impl Told {
 
 impl Watch for Witness {
     fn loaded(&self, register: u32, value: u32) {
-        for told in &mut *self.queues.borrow_mut() {
+        for queue in &mut *self.queues.borrow_mut() {
             if (queue.group.commands..queue.group.status).contains(&register) {
-                told.registers.insert(register, value);
+                queue.registers.insert(register, value);
             }
             if register == queue.group.control && Control::from_bits(value).enable() {
-                told.open = true;
+                queue.open = true;
             }
         }
     }
 
     fn stored(&self, register: u32, value: u32) {
-        for told in &mut *self.queues.borrow_mut() {
+        for queue in &mut *self.queues.borrow_mut() {
             if register == queue.group.status {
                 match value {
                     0 => {
-                        told.open = false;
+                        queue.open = false;
                         queue.buffers.clear();
                     }
                     1 => self.lives.set(self.lives.get() + 1),
@@ -129,8 +129,8 @@ impl Watch for Witness {
             range.contains(&at.0) && at.0.saturating_add(u64::from(bytes)) <= range.end
         };
         let queues = self.queues.borrow();
-        let allowed = queues.iter().filter(|queue| queue.open).any(|told| {
-            let notice = told.address(queue.group.notice);
+        let allowed = queues.iter().filter(|queue| queue.open).any(|queue| {
+            let notice = queue.address(queue.group.notice);
             queue.buffers.iter().any(covers)
                 || covers(&queue.ring(queue.group.reports, report::BYTES))
                 || covers(&(notice..notice.saturating_add(notice::BYTES as u64)))
@@ -154,7 +154,7 @@ impl Watch for Witness {
     }
 
     fn interrupts(&self) {
-        let open = self.queues.borrow().iter().any(|told| told.open);
+        let open = self.queues.borrow().iter().any(|queue| queue.open);
         assert!(open, "an interrupt while every queue is disabled");
     }
 }
