@@ -1,4 +1,4 @@
-//! Host memory that a device may reach, handed out in buffers.
+//! Allocator of host memory that a device can access.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -8,10 +8,10 @@ use core::fmt;
 use crate::shared::{Memory, OutOfRange};
 use wire::BusAddr;
 
-/// Buffers are multiples of this many bytes, and aligned to it.
+/// Size granularity and alignment of buffers, in bytes.
 pub const BUFFER_ALIGN: usize = 4096;
 
-/// Hands out pieces of one region. Cheap to clone; bound to its thread, as its queues are.
+/// Allocates buffers of one region. Cheap to clone; bound to its thread, like its queues.
 #[derive(Clone)]
 pub struct Arena {
     memory: Memory,
@@ -19,26 +19,26 @@ pub struct Arena {
 }
 
 struct State {
-    /// Where the part that was never handed out begins, in bytes from the region's start.
+    /// Begin of the part that was never allocated, in bytes from the region's start.
     fresh: usize,
-    /// Where the part that is this arena's begins and ends.
+    /// Begin and end of this arena's part of the region.
     begin: usize,
     end: usize,
-    /// Returned pieces, by the power of two of their length.
+    /// Freed buffers, by log2 of their size.
     free: [Vec<u64>; CLASSES],
-    /// Bytes that are handed out now.
+    /// Bytes currently allocated.
     used: usize,
 }
 
 const CLASS_MIN_LOG2: u32 = BUFFER_ALIGN.ilog2();
 const CLASSES: usize = 24;
 
-/// The region has no piece of this length left.
+/// Error: no free range of this length is left in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What was asked for, in bytes.
+    /// Requested size, in bytes.
     pub wanted: usize,
-    /// What the arena holds in all.
+    /// Total size of the arena, in bytes.
     pub total: usize,
 }
 
@@ -55,28 +55,28 @@ impl fmt::Display for OutOfMemory {
 impl core::error::Error for OutOfMemory {}
 
 impl Arena {
-    /// Hands out all of `memory`.
+    /// Allocates from all of `memory`.
     pub fn new(memory: Memory) -> Arena {
         let bytes = memory.bytes();
         Arena::within(memory, 0, bytes)
     }
 
-    /// Hands out one of so many parts of `memory`, numbered from 0 and as long as each other: others, in
-    /// threads of their own, hand out the rest.
+    /// Allocates from part `part`, counted from 0, of `parts` equal parts of `memory`. Arenas of other
+    /// threads allocate from the other parts.
     ///
     /// # Panics
-    /// If there is no such part.
+    /// If `part >= parts`.
     pub fn part(memory: Memory, part: usize, parts: usize) -> Arena {
         assert!(part < parts, "part {part} of {parts}");
         let bytes = memory.bytes() / parts / BUFFER_ALIGN * BUFFER_ALIGN;
         Arena::within(memory, part * bytes, bytes)
     }
 
-    /// Hands out `bytes` bytes of `memory`, from `from` on: others, in threads of their own, hand out the
-    /// rest.
+    /// Allocates from the `bytes` bytes of `memory` at offset `from`. Arenas of other threads allocate from
+    /// the rest.
     ///
     /// # Panics
-    /// If there are none such, or they do not begin at a multiple of [`BUFFER_ALIGN`].
+    /// If the range does not lie inside `memory`, or does not begin at a multiple of [`BUFFER_ALIGN`].
     pub fn within(memory: Memory, from: usize, bytes: usize) -> Arena {
         let is_inside = from <= memory.bytes() && bytes <= memory.bytes() - from;
         assert!(from.is_multiple_of(BUFFER_ALIGN) && is_inside, "{bytes} bytes from {from} on");
@@ -85,29 +85,29 @@ impl Arena {
         Arena { memory, state: Rc::new(RefCell::new(state)) }
     }
 
-    /// The region itself.
+    /// The underlying region.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Bytes that it hands out, in all.
+    /// Total size in bytes.
     pub fn bytes(&self) -> usize {
         let state = self.state.borrow();
         state.end - state.begin
     }
 
-    /// Bytes that a buffer of so many takes.
+    /// Bytes allocated for a buffer of `bytes` bytes: rounded up to a power of two.
     pub fn taken_by(&self, bytes: usize) -> usize {
         bytes.max(1).next_power_of_two().max(BUFFER_ALIGN)
     }
 
-    /// Bytes that are handed out now, each buffer with all that it takes.
+    /// Bytes currently allocated, with rounding.
     pub fn used_bytes(&self) -> usize {
         self.state.borrow().used
     }
 
-    /// A buffer of `bytes` bytes, contiguous on the bus and aligned to [`BUFFER_ALIGN`]. Its contents
-    /// are whatever its last user left.
+    /// Allocates a buffer of `bytes` bytes, contiguous on the bus and aligned to [`BUFFER_ALIGN`]. Its
+    /// contents are undefined.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
         let mut state = self.state.borrow_mut();
         let full = OutOfMemory { wanted: bytes, total: state.end - state.begin };
@@ -145,8 +145,8 @@ impl Drop for Home {
     }
 }
 
-/// A piece of shared memory, contiguous on the bus. Given to a queue for the time of a command and
-/// returned with the completion; goes back to its arena when dropped.
+/// A buffer in shared memory, contiguous on the bus. A queue owns it for the time of a command and returns
+/// it with the completion; it is freed when dropped.
 pub struct Buffer {
     at: BusAddr,
     bytes: usize,
@@ -154,36 +154,36 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Where it begins on the bus.
+    /// Bus address of the first byte.
     #[inline]
     pub fn at(&self) -> BusAddr {
         self.at
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The memory it lies in.
+    /// The memory that holds the buffer.
     #[inline]
     pub fn memory(&self) -> &Memory {
         &self.home.arena.memory
     }
 
-    /// The part of `bytes` bytes from `offset`. It shares the buffer's place, which is not free before
-    /// both are dropped.
+    /// A sub-buffer of `bytes` bytes at `offset`. It shares the allocation, which is freed when both are
+    /// dropped.
     ///
     /// # Panics
-    /// If the part does not lie inside.
+    /// If the range does not lie inside the buffer.
     #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> Buffer {
         self.assert_inside(offset, bytes);
         Buffer { at: BusAddr(self.at.0 + offset as u64), bytes, home: self.home.clone() }
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the buffer.
     ///
     /// # Panics
     /// If they do not fit.
@@ -193,31 +193,31 @@ impl Buffer {
         inside(self.memory().write(BusAddr(self.at.0 + offset as u64), from));
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the buffer.
     ///
     /// # Panics
-    /// If they do not lie inside.
+    /// If the range does not lie inside the buffer.
     #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
         self.assert_inside(offset, to.len());
         inside(self.memory().read(BusAddr(self.at.0 + offset as u64), to));
     }
 
-    /// Copies words of eight bytes in, each as it is to lie in memory.
+    /// Stores 8-byte words in native byte order.
     ///
     /// # Panics
-    /// If they do not fit, or are not aligned.
+    /// If they do not fit, or are not 8-byte aligned.
     #[inline]
     pub fn write_words<const N: usize>(&self, offset: usize, words: [u64; N]) {
         self.assert_inside(offset, 8 * N);
         inside(self.memory().write_words(BusAddr(self.at.0 + offset as u64), words));
     }
 
-    /// Copies words of eight bytes out, each as it lies in memory, if the last of them `is_new`: as
+    /// Loads 8-byte words in native byte order if `is_new` accepts the last one: see
     /// [`Memory::read_words_if`].
     ///
     /// # Panics
-    /// If they do not lie inside, or are not aligned.
+    /// If they do not lie inside the buffer, or are not 8-byte aligned.
     #[inline]
     pub fn read_words_if<const N: usize>(
         &self,
@@ -228,7 +228,7 @@ impl Buffer {
         inside(self.memory().read_words_if(BusAddr(self.at.0 + offset as u64), is_new))
     }
 
-    /// Sets it to zero.
+    /// Fills the buffer with zeros.
     pub fn zero(&self) {
         inside(self.memory().zero(self.at, self.bytes));
     }
@@ -236,7 +236,7 @@ impl Buffer {
     /// Loads a word with acquire.
     ///
     /// # Panics
-    /// If it does not lie inside, or is not aligned.
+    /// If it does not lie inside the buffer, or is not 4-byte aligned.
     #[inline]
     pub fn load_u32(&self, offset: usize) -> u32 {
         self.assert_inside(offset, 4);
@@ -246,7 +246,7 @@ impl Buffer {
     /// Stores a word with release.
     ///
     /// # Panics
-    /// If it does not lie inside, or is not aligned.
+    /// If it does not lie inside the buffer, or is not 4-byte aligned.
     #[inline]
     pub fn store_u32(&self, offset: usize, value: u32) {
         self.assert_inside(offset, 4);
@@ -260,7 +260,7 @@ impl Buffer {
         }
     }
 
-    /// Out of line, so that what checks is small enough to be put where it is used.
+    /// Out of line, so that the check is small enough to be inlined.
     #[cold]
     #[inline(never)]
     fn is_left(&self, offset: usize, bytes: usize) -> ! {

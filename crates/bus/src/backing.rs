@@ -1,4 +1,4 @@
-//! What lies behind a file that a peer has sent: how long a fault in a mapping of it may take.
+//! File system behind a file that a peer has sent: it bounds the time of a page fault in a mapping.
 
 use std::format;
 use std::fs::{self, File};
@@ -10,14 +10,14 @@ use crate::fd;
 
 const OVERLAYFS: u32 = 0x794c_7630;
 
-/// File systems whose pages are memory: faulting one in waits for nothing.
+/// File systems whose pages are memory: a page fault waits for no I/O.
 const IN_MEMORY: &[u32] = &[0x0102_1994, 0x9584_58f6];
 
-/// File systems on this machine's own disks. A fault may wait for a disk, and for nothing that another
-/// process decides: mounting one on a device that a process serves takes root.
+/// File systems on local disks. A fault may wait for a disk, but not for another process: mounting such a
+/// file system on a device that a process serves takes root.
 const ON_DISK: &[u32] = &[0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e, OVERLAYFS];
 
-/// Names for messages (statfs(2)).
+/// Names for error messages (statfs(2)).
 const NAMES: &[(u32, &str)] = &[
     (0x0102_1994, "tmpfs"),
     (0x9584_58f6, "hugetlbfs"),
@@ -38,19 +38,17 @@ const NAMES: &[(u32, &str)] = &[
     (0x9fa0, "proc"),
 ];
 
-/// Whether a file is a regular one whose pages are memory: a file of tmpfs, an anonymous one, or of huge
-/// pages. One of another kind may be served by a process (FUSE) or a network, and keep whoever touches a
-/// mapping of it for as long as that likes.
+/// Returns true for a regular file whose pages are memory: tmpfs, memfd, huge pages. Any other file may be
+/// served by a process (FUSE) or a network, which can stall an access to its mapping indefinitely.
 pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(is_regular(fd)? && IN_MEMORY.contains(&fd::filesystem(fd)?))
 }
 
-/// Judges a file that is to be stored into now and then, a page of doorbells: it may lie on a disk of this
-/// machine too. A store into a mapped page waits for the disk at most once each time the kernel has written
-/// the page back, some seconds apart.
+/// Validates a file for a mapping with rare stores, a doorbell page: it may also lie on a local disk. A
+/// store into a mapped page waits for the disk at most once per write-back of the page, some seconds apart.
 ///
 /// # Errors
-/// Why it is not to be mapped: names the file and its file system.
+/// The reason why the file is not mapped, with its name and file system.
 pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), String> {
     let name = name(fd);
     let validated = || -> io::Result<Option<String>> {
@@ -60,7 +58,7 @@ pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), String> {
         let kind = fd::filesystem(fd)?;
         Ok(match kind {
             _ if IN_MEMORY.contains(&kind) => None,
-            // Anybody can mount an overlay over FUSE, in a mount namespace of his own.
+            // Any user can mount an overlay over FUSE in a mount namespace of their own.
             OVERLAYFS if !is_mounted_here(fd)? => {
                 Some("is on an overlayfs of another mount namespace".into())
             }
@@ -83,7 +81,7 @@ fn is_regular(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(File::from(fd.try_clone_to_owned()?).metadata()?.is_file())
 }
 
-/// What a file is called, as far as this process can see it.
+/// Path of the file, as far as this process can resolve it.
 pub(crate) fn name(fd: BorrowedFd<'_>) -> String {
     let number = fd.as_raw_fd();
     match fs::read_link(format!("/proc/self/fd/{number}")) {
@@ -99,8 +97,8 @@ fn kind_name(kind: u32) -> String {
     }
 }
 
-/// Whether a file was opened through a mount of this process's own mount namespace: mount numbers are unique
-/// among all.
+/// Returns true if the file was opened through a mount of this process's mount namespace: mount IDs are
+/// unique across namespaces.
 fn is_mounted_here(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
     let Some(mount) = about.lines().find_map(|line| line.strip_prefix("mnt_id:")) else {

@@ -1,5 +1,5 @@
-//! Anonymous files, mappings, descriptors over a socket, event counters. A module of the bus with `unsafe`:
-//! each call is one system call on descriptors and buffers that we own.
+//! Anonymous files, mappings, descriptor passing, event counters. A module of the bus with `unsafe`: each
+//! call is one system call on descriptors and buffers that this process owns.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -16,19 +16,19 @@ use crate::Memory;
 use crate::shared::REGION_ALIGN;
 use wire::BusAddr;
 
-/// A mapping of a part of a file. The kernel maps, replaces and unmaps whole pages of the file, and those
-/// of hugetlbfs are longer than a page of the processor: the mapping is wider than what was asked for where
-/// that does not begin or end with such a page.
+/// Mapping of a part of a file. The kernel maps, replaces and unmaps whole pages of the file, and hugetlbfs
+/// pages are longer than the processor's: the mapping is wider than the requested range if that does not
+/// begin and end on such a page.
 pub(crate) struct Mapped {
-    /// Where the kernel's mapping begins, and how long it is.
+    /// Start and length of the kernel's mapping.
     whole: NonNull<u8>,
     whole_bytes: usize,
-    /// How far behind its beginning what was asked for lies.
+    /// Offset of the requested range in the mapping, bytes.
     skip: usize,
 }
 
 impl Mapped {
-    /// Maps a part of a file, at a place of the kernel's choice.
+    /// Maps a part of a file at an address chosen by the kernel.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -46,43 +46,43 @@ impl Mapped {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let (flags, fd) = (libc::MAP_SHARED, fd.as_raw_fd());
-        // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no other.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), whole_bytes, protection, flags, fd, place) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Larger pages where the kernel has them for shared memory; no matter if it refuses.
+        // Larger pages if the kernel supports them for shared memory; a failure does not matter.
         // SAFETY: the range is the mapping just made.
         unsafe { libc::madvise(start, whole_bytes, libc::MADV_HUGEPAGE) };
         let whole = NonNull::new(start.cast()).expect("a mapping is not at zero");
         Ok(Mapped { whole, whole_bytes, skip: (offset - first) as usize })
     }
 
-    /// Where the part that was asked for begins.
+    /// Start of the requested range.
     pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: the part lies inside the mapping.
         unsafe { self.whole.add(self.skip) }
     }
 
-    /// Where the kernel's mapping begins, and how long it is: what may be replaced.
+    /// Start and length of the kernel's mapping: the range that may be replaced.
     pub(crate) fn whole(&self) -> (usize, usize) {
         (self.whole.as_ptr().addr(), self.whole_bytes)
     }
 
     /// Unmaps it.
     ///
-    /// # Safety
+    /// No access to the mapping follows, and this is called once.
     /// Nothing reaches it any more, and this is done once.
     pub(crate) unsafe fn unmap(&self) {
-        // SAFETY: the caller's promise; the range is what was mapped.
+        // SAFETY: the caller's promise; the range is the mapping.
         let unmapped = unsafe { libc::munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
         debug_assert_eq!(unmapped, 0, "munmap: {}", io::Error::last_os_error());
     }
 }
 
-/// A file without a name, in memory, whose length cannot change any more. Whoever has a descriptor of
-/// it may still take its pages away.
+/// Anonymous file in memory, sealed against changes of its length. Any owner of a descriptor can still
+/// release its pages.
 pub(crate) struct Memfd {
     fd: OwnedFd,
     bytes: usize,
@@ -91,26 +91,26 @@ pub(crate) struct Memfd {
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 impl Memfd {
-    /// A new one, zeroed; the length is rounded up to a page.
+    /// Creates a zeroed file; the length is rounded up to a page.
     pub(crate) fn new(name: &str, bytes: usize) -> io::Result<Memfd> {
         let name = CString::new(name).expect("a name without zero bytes");
         let bytes = bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN);
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string that outlives the call.
         let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
-        // SAFETY: a descriptor that was just made and that nobody else has.
+        // SAFETY: a descriptor that was just made and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: plain system calls on our descriptor.
+        // SAFETY: plain system calls on an owned descriptor.
         check(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as i64) })?;
         // SAFETY: as above.
         check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
         Ok(Memfd { fd, bytes })
     }
 
-    /// One that a peer has sent. It must be sealed against shrinking, so that an honest peer's mistake is
-    /// seen here, and hold at least `bytes` bytes. Its mappings are [guarded](Self::map_guarded).
+    /// A file that a peer has sent. It must be sealed against shrinking, so that an honest peer's mistake
+    /// is detected here, and hold at least `bytes` bytes. Its mappings are [guarded](Self::map_guarded).
     pub(crate) fn from_peer(fd: OwnedFd, bytes: usize) -> io::Result<Memfd> {
-        // SAFETY: a plain system call on our descriptor.
+        // SAFETY: a plain system call on an owned descriptor.
         let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
         if seals & libc::F_SEAL_SHRINK == 0 {
             let text = "the peer's memory is not sealed against shrinking (F_SEAL_SHRINK expected)";
@@ -132,8 +132,9 @@ impl Memfd {
         Memory::map(self.fd.as_fd(), self.bytes, base)
     }
 
-    /// Maps all of what a peer has a descriptor of, too. A seal keeps its length: but its pages may be
-    /// given back to the kernel (`FALLOC_FL_PUNCH_HOLE`), which then may have none left.
+    /// Maps the whole file, guarded, because a peer has a descriptor of it too. The seal keeps the length,
+    /// but pages can be released (`FALLOC_FL_PUNCH_HOLE`), and the kernel may then have none to replace
+    /// them.
     pub(crate) fn map_guarded(&self, base: BusAddr) -> io::Result<Memory> {
         Memory::map_guarded(self.fd.as_fd(), 0, self.bytes, base, true)
     }
@@ -149,90 +150,92 @@ fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The type of the file system that a file lies on (statfs(2)), and the length of its blocks.
+/// File-system type (statfs(2)) and block size of a file.
 fn statfs(fd: BorrowedFd<'_>) -> io::Result<(u32, u64)> {
     // SAFETY: all-zero is a valid value of the structure.
     let mut about: libc::statfs = unsafe { core::mem::zeroed() };
-    // SAFETY: the structure is ours, and the call fills it in.
+    // SAFETY: the structure is a local, and the call fills it in.
     check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut about) })?;
     Ok((about.f_type as u32, about.f_bsize as u64))
 }
 
-/// The type of the file system that a file lies on (statfs(2)).
+/// File-system type of a file (statfs(2)).
 pub(crate) fn filesystem(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(statfs(fd)?.0)
 }
 
-/// The pages in which a file is mapped: the processor's, or those of hugetlbfs, which that calls blocks.
+/// Page size of a file's mappings: the processor's page, or the hugetlbfs page, which statfs reports as the
+/// block size.
 fn page_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     const HUGETLBFS: u32 = 0x9584_58f6;
     let (kind, block) = statfs(fd)?;
     if kind == HUGETLBFS {
         return Ok(block);
     }
-    // SAFETY: a plain call. It fails for names that there are not.
+    // SAFETY: a plain call. It fails for unknown names.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(page).map_err(|_| io::Error::last_os_error())
 }
 
-/// Faults all pages of a mapping in, for writing. Where the kernel is too old to be asked (before 5.14),
-/// the first stores do.
+/// Populates all pages of a mapping for writing. On kernels before 5.14, which lack the call, the first
+/// stores do.
 pub(crate) fn populate(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     // SAFETY: the range is a mapping of the caller's; the call changes no byte of it, and reports a page
-    // that can't be had instead of raising a signal.
+    // that cannot be provided instead of raising a signal.
     match check(unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) }) {
         Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// How long a file is.
+/// Length of a file in bytes.
 pub(crate) fn length(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(File::from(fd.try_clone_to_owned()?).metadata()?.len())
 }
 
-/// A counter that whoever waits for it is woken by.
+/// Event counter (eventfd(2)), non-blocking.
 pub(crate) struct Eventfd(OwnedFd);
 
 impl Eventfd {
     pub(crate) fn new() -> io::Result<Eventfd> {
         // SAFETY: a plain system call.
         let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: a descriptor that was just made and that nobody else has.
+        // SAFETY: a descriptor that was just made and has no other owner.
         Ok(Eventfd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// One that a peer has sent. Anything else than such a counter is refused: signalling a pipe or a
-    /// socket could wait for the peer.
+    /// An eventfd that a peer has sent. Any other file is rejected: a write to a pipe or a socket could
+    /// block on the peer.
     pub(crate) fn from_peer(fd: OwnedFd) -> io::Result<Eventfd> {
         let name = std::fs::read_link(std::format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         if name.as_os_str() != "anon_inode:[eventfd]" {
             let text = std::format!("{}: an eventfd was expected", name.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        // SAFETY: plain system calls on our descriptor.
+        // SAFETY: plain system calls on an owned descriptor.
         let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
         // SAFETY: as above.
         check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
         Ok(Eventfd(fd))
     }
 
-    /// Adds one. A counter that is full has been signalled already.
+    /// Adds one. A full counter is already signalled.
     pub(crate) fn signal(&self) {
         let one = 1_u64;
-        // SAFETY: eight bytes of ours are read. The result tells nothing: the counter is full, or not.
+        // SAFETY: reads eight bytes of a local. The result carries no information: the counter is full, or
+        // not.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// The descriptor's number: which counter this is, as long as it lives.
+    /// Descriptor number: identifies the counter while it is open.
     pub(crate) fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
-    /// What was added since this was last asked.
+    /// Reads and resets the count.
     pub(crate) fn take(&self) -> u64 {
         let mut count = 0_u64;
-        // SAFETY: eight bytes of ours are written. A counter at zero is an error, and leaves it so.
+        // SAFETY: writes eight bytes of a local. A counter at zero is an error and leaves it unchanged.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
         count
     }
@@ -244,7 +247,7 @@ impl AsFd for Eventfd {
     }
 }
 
-/// The address of a path.
+/// Socket address of a path.
 fn address_of(path: &Path) -> io::Result<libc::sockaddr_un> {
     // SAFETY: all-zero is a valid address.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
@@ -264,17 +267,16 @@ fn unix_socket(flags: i32) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
     // SAFETY: a plain system call.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-    // SAFETY: a descriptor that was just made and that nobody else has.
+    // SAFETY: a descriptor that was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Listens at a path where only the owner's processes may connect: the file has mode 0600 from its
-/// first moment on, as Linux gives it the socket's own mode, and the process's umask, which all its
-/// threads share, stays.
+/// Listens at a path to which only processes of the owner may connect: the file has mode 0600 from its
+/// creation, because Linux gives it the socket's mode. The umask, which all threads share, stays unchanged.
 pub(crate) fn listen_for_owner(path: &Path) -> io::Result<UnixListener> {
     let (address, socket) = (address_of(path)?, unix_socket(0)?);
     let bytes = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: plain system calls on our descriptor; the address is ours, and as long as is said.
+    // SAFETY: plain system calls on an owned descriptor; the address is a local of the given length.
     unsafe {
         check(libc::fchmod(socket.as_raw_fd(), 0o600))?;
         check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes))?;
@@ -283,17 +285,17 @@ pub(crate) fn listen_for_owner(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Connects to whoever listens at a path, and never waits: `WouldBlock` says that too many do.
+/// Connects to the listener at a path without waiting: `WouldBlock` means that its backlog is full.
 pub(crate) fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
     let (address, socket) = (address_of(path)?, unix_socket(libc::SOCK_NONBLOCK)?);
     let bytes = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: a plain system call on our descriptor; the address is ours, and as long as is said.
+    // SAFETY: a plain system call on an owned descriptor; the address is a local of the given length.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), bytes) })?;
     Ok(UnixStream::from(socket))
 }
 
-/// Has the kernel ask the other end of a TCP connection whether it is there: after so many seconds of
-/// silence, then every so many, until so many have not been answered.
+/// Enables TCP keep-alive: first probe after `idle` seconds of silence, then one every `every` seconds; the
+/// connection ends after `count` unanswered probes.
 pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) -> io::Result<()> {
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -303,7 +305,7 @@ pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) 
     ];
     for (level, name, value) in options {
         let (value, bytes) = ((&raw const value).cast(), size_of::<i32>() as libc::socklen_t);
-        // SAFETY: a plain system call that reads a number of ours.
+        // SAFETY: a plain system call that reads a local number.
         check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, bytes) })?;
     }
     Ok(())
@@ -311,13 +313,13 @@ pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) 
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// There is something to read, or the other end has gone.
+    /// Data to read, or the other end has closed.
     Readable,
-    /// There is room to write.
+    /// Room to write.
     Writable,
 }
 
-/// Waits until one of these is so, for at most so many milliseconds; says which are.
+/// Waits until one of these is ready, for at most `ms` milliseconds, forever if negative; fills `ready`.
 pub(crate) fn wait(these: &[(BorrowedFd<'_>, Until)], ms: i32, ready: &mut Vec<bool>) {
     let mut polled: Vec<libc::pollfd> = these
         .iter()
@@ -326,20 +328,21 @@ pub(crate) fn wait(these: &[(BorrowedFd<'_>, Until)], ms: i32, ready: &mut Vec<b
             libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
         })
         .collect();
-    // SAFETY: the list is ours and as long as it is said to be. A failure leaves all flags at zero.
+    // SAFETY: the list is a local of the given length. A failure leaves all flags at zero.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
     ready.clear();
     ready.extend(polled.iter().map(|polled| polled.revents != 0));
 }
 
-/// Descriptors in one message, at most.
+/// Maximum number of descriptors in one message.
 pub(crate) const FDS_MAX: usize = 16;
 
-/// Room for them in a control message, aligned as the kernel wants it.
+/// Control-message buffer for them, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct Control([u8; 16 + 4 * FDS_MAX]);
 
-/// Sends a part of a message, with descriptors beside its first byte; says how many bytes were taken.
+/// Sends a part of a message, with descriptors attached to its first byte; returns the number of bytes
+/// sent.
 pub(crate) fn send(
     socket: &UnixStream,
     message: &[u8],
@@ -371,16 +374,16 @@ pub(crate) fn send(
             }
         }
     }
-    // SAFETY: the header's buffers are ours, have the lengths that it names, and are only read.
+    // SAFETY: the header's buffers are locals or borrowed, have the given lengths, and are only read.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
-/// Receives what there is of a message, and the descriptors beside it; says how many bytes.
+/// Receives the available part of a message and its descriptors; returns the number of bytes.
 ///
 /// # Errors
-/// Among others, if there were more descriptors than [`FDS_MAX`], or than this process has room for:
-/// those that came are closed.
+/// Among others, if there were more descriptors than [`FDS_MAX`], or than this process has room for: those
+/// received are closed.
 pub(crate) fn receive(
     socket: &UnixStream,
     message: &mut [u8],
@@ -394,13 +397,13 @@ pub(crate) fn receive(
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control.0).cast();
     header.msg_controllen = size_of::<Control>();
-    // SAFETY: the header's buffers are ours and have the lengths that it names.
+    // SAFETY: the header's buffers are borrowed or locals and have the given lengths.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has filled in the control buffer and its length; the macros walk it. Every
-    // descriptor in it is new and ours, and is owned at once, so none leaks.
+    // descriptor in it is new, and is owned at once, so none leaks.
     unsafe {
         let mut cmsg = libc::CMSG_FIRSTHDR(&raw const header);
         while !cmsg.is_null() {

@@ -1,19 +1,18 @@
-//! Memory of a peer that may go away under us.
+//! Mappings of a peer's file, protected against SIGBUS.
 //!
-//! A file that another process has sent may be cut short by it, at any moment and after any check; so
-//! may its pages be given back to a kernel that then has none left. A load or a store there raises
-//! SIGBUS, which ends a process. Demanding a seal would keep out hosts that are not ours (huge-page
-//! files, files in /dev/shm), and would not help where memory is short. Copying through the kernel
-//! would be a system call for each queue entry.
+//! A process can truncate a file that it has sent, at any moment and after any check; its pages can also be
+//! released to a kernel that then has none left. A load or a store there raises SIGBUS, which ends the
+//! process. Requiring a seal would exclude foreign hosts (huge-page files, files in /dev/shm), and would
+//! not help if memory is short. Copying through the kernel would be a system call for each queue entry.
 //!
-//! So a mapping of a peer's file is noted here, in whole pages of that file, since the kernel replaces
-//! no part of a huge page; and a handler of SIGBUS looks the address up. If it lies in such a mapping,
-//! zeros are mapped over the whole of it, the mapping is marked as lost, and the access is done again:
-//! it reads zeros, or writes what nobody will see. Whoever copies asks [`Slot::is_lost`] afterwards,
-//! and lets the peer go. Any other SIGBUS goes to whoever handled it before.
+//! So each mapping of a peer's file is registered here, in whole pages of that file, because the kernel
+//! replaces no part of a huge page. A SIGBUS handler looks the address up. If it lies in a registered
+//! mapping, the handler maps zeros over the whole mapping, marks it as lost, and the access is repeated: it
+//! reads zeros, or its store is discarded. Code that copies checks [`Slot::is_lost`] afterwards and
+//! disconnects the peer. Any other SIGBUS goes to the handler that was installed before.
 //!
-//! A module of the bus with `unsafe`. The handler does nothing but load and store atomics and call
-//! `mmap`, a plain system call.
+//! A module of the bus with `unsafe`. The handler only loads and stores atomics and calls `mmap`, a plain
+//! system call.
 #![allow(unsafe_code)]
 
 use core::ptr::null_mut;
@@ -23,17 +22,17 @@ use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::vec::Vec;
 
-/// A place for one mapping. Changed only under [`CHANGES`]; read by the handler at any moment.
+/// Registration of one mapping. Changed only under [`CHANGES`]; read by the handler at any moment.
 pub(crate) struct Slot {
-    /// Odd while the place is being changed: what was read then is not believed.
+    /// Odd during a change: a reader discards the values.
     version: AtomicUsize,
     start: AtomicUsize,
-    /// Zero if the place is free.
+    /// Zero if the slot is free.
     bytes: AtomicUsize,
     lost: AtomicBool,
 }
 
-/// Places are never given back to the allocator: the handler may look at them at any moment.
+/// Slots are never deallocated: the handler may read them at any moment.
 struct Chunk {
     slots: [Slot; SLOTS],
     next: AtomicPtr<Chunk>,
@@ -48,7 +47,7 @@ impl Chunk {
 }
 
 static FIRST: AtomicPtr<Chunk> = AtomicPtr::new(null_mut());
-/// Free places. Whoever holds this may change a place.
+/// Free slots. A slot may be changed only while this lock is held.
 static CHANGES: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -62,13 +61,13 @@ impl Slot {
         }
     }
 
-    /// Whether the mapping's file has failed under us since it was made.
+    /// Returns true if an access to the mapping has raised SIGBUS since it was made.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The mapping is about to be unmapped.
+    /// Unregisters the mapping, before it is unmapped.
     pub(crate) fn release(&'static self) {
         let mut free = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(0, 0);
@@ -85,20 +84,20 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping noted here, if this address lies in it.
+    /// Start and length of the registered mapping if `address` lies in it.
     fn mapping_of(&self, address: usize) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);
         let bytes = self.bytes.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        // The mapping that faults belongs to whoever faults, and is not being changed meanwhile: what
-        // is torn here is another's.
+        // The faulting thread owns its mapping, which is not changed meanwhile: a torn read here belongs to
+        // another mapping.
         let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (whole && address.wrapping_sub(start) < bytes).then_some((start, bytes))
     }
 }
 
-/// Notes a mapping, from here on guarded until its place is [released](Slot::release).
+/// Registers a mapping until its slot is [released](Slot::release).
 pub(crate) fn guard(start: usize, bytes: usize) -> io::Result<&'static Slot> {
     let mut free = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     install()?;
@@ -119,11 +118,11 @@ pub(crate) fn guard(start: usize, bytes: usize) -> io::Result<&'static Slot> {
 
 fn chunk_at(place: &AtomicPtr<Chunk>) -> Option<&'static Chunk> {
     let chunk = place.load(Ordering::Acquire);
-    // SAFETY: null, or a chunk that was leaked, and is only ever shared since it has stood here.
+    // SAFETY: null, or a chunk that was leaked, and only shared since it was linked here.
     unsafe { chunk.as_ref() }
 }
 
-/// Installs the handler, once. The caller holds [`CHANGES`].
+/// Installs the handler once. The caller holds [`CHANGES`].
 fn install() -> io::Result<()> {
     if BEFORE.get().is_some() {
         return Ok(());
@@ -133,9 +132,9 @@ fn install() -> io::Result<()> {
         unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a handler may
-    // do; both structures are ours. What was there is kept before the handler could need it: no mapping
-    // is noted yet.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires and is async-signal-safe; both
+    // structures are locals. The previous action is stored before the handler can need it: no mapping is
+    // registered yet.
     let set = unsafe {
         libc::sigaction(libc::SIGBUS, core::ptr::null(), &raw mut before);
         let _ = BEFORE.set(before);
@@ -145,20 +144,20 @@ fn install() -> io::Result<()> {
 }
 
 extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel hands a handler of this kind a valid structure; a positive code says that the
-    // kernel itself has raised the signal, and that there is an address.
+    // SAFETY: the kernel passes such a handler a valid structure; a positive code means that the kernel
+    // itself has raised the signal, and that there is an address.
     let address = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr() as usize) };
     if address.is_some_and(replace) {
         return;
     }
     if let Some(before) = BEFORE.get() {
-        // SAFETY: what was installed before us is installed again; the access is done again and faults
-        // again, now there.
+        // SAFETY: reinstalls the previous action; the access is repeated and faults again, now with that
+        // action.
         unsafe { libc::sigaction(libc::SIGBUS, before, null_mut()) };
     }
 }
 
-/// Maps zeros over the mapping that this address lies in. False if there is none.
+/// Maps zeros over the mapping that contains this address. Returns false if there is none.
 fn replace(address: usize) -> bool {
     let mut chunk = chunk_at(&FIRST);
     while let Some(here) = chunk {
@@ -168,9 +167,9 @@ fn replace(address: usize) -> bool {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags =
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-            // SAFETY: the range is a mapping that its owner, who is at this very access, keeps; it is
-            // only ever reached by atomic accesses of any content. The number of the last error is the
-            // interrupted code's, and is put back.
+            // SAFETY: the range is a mapping whose owner is inside this very access and so keeps it mapped;
+            // it is only ever reached by atomic accesses, which accept any content. errno belongs to the
+            // interrupted code and is restored.
             return unsafe {
                 let errno = *libc::__errno_location();
                 let mapped = libc::mmap(start as *mut _, bytes, protection, flags, -1, 0);
@@ -190,7 +189,7 @@ mod tests {
     use std::os::fd::AsFd;
     use wire::BusAddr;
 
-    /// A file in memory that anybody may cut short.
+    /// A file in memory that any process may truncate.
     fn file(bytes: u64) -> File {
         let name = std::format!("/dev/shm/doorbell-guard-{}-{bytes:x}", std::process::id());
         let file = File::options().create_new(true).read(true).write(true).open(&name);
@@ -222,7 +221,7 @@ mod tests {
             assert_eq!((bytes[0x7ff], bytes[0x800], kept.is_lost()), (0, 8, false));
         }
         drop(lost);
-        // The place is used again, and knows nothing of what was lost.
+        // The slot is reused, and its lost flag is reset.
         let again = map(&whole, 0x1_0000, 0);
         assert!(!again.is_lost());
         let mut bytes = [1; 1];

@@ -1,36 +1,36 @@
-//! What lies between a host and a device: host memory, registers, DMA, interrupts.
+//! Buses between a host and a device: host memory, registers, DMA, interrupts.
 //!
-//! A driver holds a [`HostPort`], a device a [`DevicePort`], and neither sees the other. Two buses stand
-//! behind these faces:
+//! A driver holds a [`HostPort`], a device a [`DevicePort`]; neither sees the other. Two buses implement
+//! both traits:
 //!
 //! * [`sim`]: a PCIe link in virtual time. Doorbells, DMA and interrupts are TLPs; bytes land in host
 //!   memory at the moment the model says.
 //! * [`live`] (feature `std`): memory that two threads or two processes share. Doorbells are plain
 //!   words, DMA is a bounds-checked copy.
 //!
-//! and, for drivers alone, [`vfio`] (feature `std`): a real PCI function behind an IOMMU; and
-//! [`qtest`] (feature `std`): the hardware models of a QEMU. [`pci`] is what finds such functions:
-//! configuration space, and a model of bridges.
+//! Two more implement the host side only: [`vfio`] (feature `std`) drives a real PCI function behind an
+//! IOMMU, and [`qtest`] (feature `std`) drives QEMU's device models. [`pci`] provides access to
+//! configuration space and models bridges.
 //!
 //! # The contract
 //!
-//! 1. A register write is *posted*: it returns at once and arrives later, in order. A register read
-//!    waits, and what the device posted before it answers has landed when it returns.
-//! 2. A device's [`write`](DevicePort::write) returns when the last byte has left, and
-//!    [`publish`](DevicePort::publish) at once. Neither has landed yet. Strictly ordered postings land
-//!    in the order in which they were made; a relaxed one may be overtaken by relaxed ones.
-//! 3. What a posting wrote before its flag word is seen by a host that has loaded that word
-//!    ([`Memory::load_u32`]: acquire). There is no other order between host and device than this, the
-//!    doorbell's (what the host wrote before [`HostPort::write32`] is seen by a device that acts on
-//!    it), the interrupt's (what was posted before it), the fetched entry's (what the host wrote before
-//!    it stored an entry's last word is seen by a device that has [fetched](DevicePort::fetch) it), and
-//!    that of the two fences: of two sides that each write, fence and then look at what the other
-//!    writes, one at least sees the other's.
+//! 1. A register write is *posted*: it returns at once and arrives later, in order. A register read waits;
+//!    everything that the device posted before it answered has landed when the read returns.
+//! 2. A device's [`write`](DevicePort::write) returns when the last byte has left,
+//!    [`publish`](DevicePort::publish) returns at once. Neither has landed yet. Strictly ordered writes
+//!    land in the order in which they were posted; a relaxed write may be overtaken by other relaxed
+//!    writes.
+//! 3. A host that has loaded the flag word of a posted write ([`Memory::load_u32`]: acquire) sees
+//!    everything that the write stored before the flag. Besides this there are four more orderings between
+//!    host and device, and no others. Doorbell: a device that acts on a doorbell sees the host's stores
+//!    before [`HostPort::write32`]. Interrupt: the host sees everything posted before the interrupt.
+//!    Fetched entry: a device that has [fetched](DevicePort::fetch) an entry sees the host's stores before
+//!    the entry's last word. Fences: if both sides store, fence and then load the other's word, at least
+//!    one of them sees the other's store.
 //! 4. Waiting is waiting for a change: [`HostPort::on_memory`], [`HostPort::on_interrupt`],
-//!    [`DevicePort::on_registers`]. The check is asked at once, and then whenever the answer may have
-//!    changed.
-//! 5. An address from the other side is judged here: outside host memory it is a [`DmaError`], never
-//!    an access.
+//!    [`DevicePort::on_registers`]. The check runs at once, and again whenever its result may have changed.
+//! 5. The bus validates every address from the other side: an address outside host memory is a
+//!    [`DmaError`], never an access.
 #![no_std]
 #![warn(missing_docs)]
 extern crate alloc;
@@ -74,23 +74,23 @@ pub use masks::Masks;
 pub use shared::{Memory, OutOfRange, REGION_ALIGN};
 pub use until::until;
 
-/// A contiguous piece of host memory, as a device addresses it.
+/// A contiguous range of host memory, by bus address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its first byte.
+    /// Bus address of the first byte.
     pub at: BusAddr,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// What a device writes to host memory, lent piece by piece so that the bus copies it once.
+/// Source of a DMA write. It is read piece by piece, so that the bus copies the data once.
 pub trait Payload {
-    /// Calls `put` with ascending offsets and the bytes there. Bytes that no call covers are not
-    /// written: a medium that keeps only stamps hands out only stamps.
+    /// Calls `put` with ascending offsets and the bytes there. Bytes that no call covers are not written: a
+    /// medium that keeps only stamps yields only stamps.
     fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable>;
 }
 
-/// The source of a payload could not be read.
+/// Error: the source of a payload could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
@@ -101,71 +101,72 @@ impl Payload for [u8] {
     }
 }
 
-/// Which bytes of a transfer are worth copying. The time it takes is that of the whole, always.
+/// The bytes of a transfer that are copied. The modelled time is always that of the whole transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// All of them.
+    /// All bytes.
     All,
-    /// The first `bytes` of every `of`: stamps.
+    /// The first `bytes` bytes of every `of` bytes: stamps.
     Heads {
-        /// Bytes to copy.
+        /// Length of a head in bytes.
         bytes: u32,
-        /// The distance from one head to the next, in bytes.
+        /// Distance between the starts of two heads in bytes.
         of: u32,
     },
 }
 
-/// How a posted write may land.
+/// Ordering of a posted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posting {
-    /// The relaxed-ordering attribute: TLPs of this write may be overtaken by other relaxed ones.
+    /// Relaxed-ordering attribute: TLPs of this write may be overtaken by other relaxed TLPs.
     pub relaxed: bool,
-    /// Which of its own words are flags.
+    /// The words of this write that are flags.
     pub flags: Flags,
 }
 
 impl Posting {
-    /// Strictly ordered, without flags of its own: seen by whoever sees a later flag.
+    /// Strictly ordered, without flags: visible to a host that sees a later flag.
     pub const STRICT: Posting = Posting { relaxed: false, flags: Flags::None };
 }
 
-/// Which words of a posted write are flags. A flag is always written, as zero where no run of the
-/// payload covers it, and by itself, after the rest of what it speaks for.
+/// The words of a posted write that are flags. A flag is always written, as zero if no run of the payload
+/// covers it, and separately, after the bytes that it announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flags {
-    /// None.
+    /// No flags.
     None,
-    /// The last: a host that sees it changed sees the whole write, unless it is relaxed.
+    /// The last word: a host that sees it change sees the whole write, unless the write is relaxed.
     Last,
-    /// The last of each packet that [`wire::pcie::Pieces`] cuts with payloads of so many bytes: a host
-    /// that sees it changed sees that packet.
+    /// The last word of each packet, cut by [`wire::pcie::Pieces`] with the given payload size in bytes: a
+    /// host that sees it change sees that packet.
     EachPacket(u32),
 }
 
-/// How often a fetch looks for entries where looking takes no time: live. On a modelled link it is once.
+/// Number of polls of a fetch on a live bus, where a poll takes no modelled time. A modelled link polls
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
-    /// Once: for who has something else to do if there is nothing.
+    /// One poll: the caller has other work if there is no new entry.
     Once,
-    /// Again and again, for many passes, before it says that there is nothing: for who waits.
+    /// Many passes before the fetch returns 0: the caller is idle.
     Many,
 }
 
-/// In which order the bytes of a device's write become visible to the host.
+/// Order in which the bytes of a device's write become visible to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A write whose last word is seen is there as a whole ([`Flags::Last`]).
+    /// The whole write is visible once its last word is ([`Flags::Last`]).
     InOrder,
-    /// Each packet by itself ([`Flags::EachPacket`]), with payloads of so many bytes.
+    /// Each packet separately ([`Flags::EachPacket`]), with the given payload size in bytes.
     ByPacket(u32),
 }
 
-/// What went wrong with a DMA transfer.
+/// Failure of a DMA transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaError {
-    /// The other side named an address outside its memory.
+    /// The peer gave an address outside its memory.
     Address(OutOfRange),
-    /// Our own source could not be read.
+    /// The source of the transfer could not be read.
     Unreadable,
 }
 
@@ -192,33 +193,33 @@ impl fmt::Display for DmaError {
 
 impl core::error::Error for DmaError {}
 
-/// A named cost of the plan, as a number in its side's table.
+/// A named cost of the plan: an index into the cost table of its side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost(pub(crate) u8);
 
 impl Cost {
-    /// What a port gives for every name where the work itself costs.
+    /// Returned for every name by live ports, where the work itself takes the time.
     pub const NONE: Cost = Cost(0);
 }
 
-/// The bus as a driver sees it.
+/// The host side of the bus, used by a driver.
 pub trait HostPort: Clone + 'static {
-    /// The executor of this side.
+    /// Executor of this side.
     fn rt(&self) -> &Rt;
 
-    /// Host memory that the device may reach.
+    /// Allocator of the host memory that the device can access.
     fn arena(&self) -> &Arena;
 
-    /// Posts a write to the 32-bit register at this offset.
+    /// Posts a write to the 32-bit register at offset `register`.
     fn write32(&self, register: u32, value: u32);
 
-    /// Reads the 32-bit register at this offset: a round trip. All ones where no device answers.
+    /// Reads the 32-bit register at offset `register`: a round trip. Returns all ones if no device answers.
     fn read32(&self, register: u32) -> impl Future<Output = u32>;
 
-    /// Whether the device is known to be gone: its link is down, its process has died.
+    /// Returns true if the device is known to be gone: link down, process dead.
     fn is_gone(&self) -> bool;
 
-    /// Waits until `check` gives something. It looks at words in these `bytes` bytes of host memory.
+    /// Waits until `check` returns `Some`. `check` reads words in the `bytes` bytes of host memory at `at`.
     fn on_memory<T>(
         &self,
         at: BusAddr,
@@ -226,54 +227,54 @@ pub trait HostPort: Clone + 'static {
         check: impl FnMut() -> Option<T>,
     ) -> impl Future<Output = T>;
 
-    /// Waits until the count of this vector's interrupts differs from `seen`, and returns it.
+    /// Waits until the interrupt count of `vector` differs from `seen`, and returns the count.
     fn on_interrupt(&self, vector: u16, seen: u32) -> impl Future<Output = u32>;
 
-    /// A timer has woken the caller, who slept instead of waiting for memory: spends what that takes of its
-    /// core. Nothing in the live world: there waking itself costs.
+    /// Charges the core for a timer wake-up of a caller that slept instead of polling memory. No-op on a
+    /// live bus, where the wake-up itself takes the time.
     fn woken(&self) -> impl Future<Output = ()> {
         core::future::ready(())
     }
 
-    /// The order in which a device's writes become visible here.
+    /// The order in which the device's writes become visible to the host.
     fn arrival(&self) -> Arrival;
 
-    /// What this side has stored in host memory is visible before anything that it loads from now on.
+    /// Store-load fence: the stores of this side before it are visible before its loads after it.
     fn fence(&self);
 
-    /// When that which ended this handle's last wait had come: bytes in memory, or an interrupt. What has
-    /// passed since went into noticing it.
+    /// Time at which the event that ended the last wait of this handle occurred: bytes in memory, or an
+    /// interrupt. The time since then was spent detecting it.
     fn noticed(&self) -> Time;
 
-    /// The cost of this name. Asked for once, when a driver is built.
+    /// Looks up a cost by name, once, when a driver is built.
     fn cost(&self, name: &str) -> Cost;
 
-    /// Spends a cost on the caller's core. Nothing in the live world: there the work itself costs.
+    /// Spends a cost on the caller's core. No-op on a live bus, where the work itself takes the time.
     fn spend(&self, cost: Cost) -> impl Future<Output = ()>;
 
-    /// Spends a cost so many times in a row.
+    /// Spends a cost `times` times in a row.
     fn spend_times(&self, cost: Cost, times: u32) -> impl Future<Output = ()>;
 }
 
-/// The bus as a device sees it.
+/// The device side of the bus.
 pub trait DevicePort: Clone + 'static {
-    /// The executor of this side.
+    /// Executor of this side.
     fn rt(&self) -> &Rt;
 
-    /// The 32-bit register at this offset, with acquire.
+    /// Loads the 32-bit register at offset `register` with acquire.
     fn load(&self, register: u32) -> u32;
 
-    /// Sets the 32-bit register at this offset, with release.
+    /// Stores the 32-bit register at offset `register` with release.
     fn store(&self, register: u32, value: u32);
 
-    /// Waits until `check` gives something. It looks at registers, and at what the device itself says
-    /// with [`check_again`](DevicePort::check_again).
+    /// Waits until `check` returns `Some`. `check` reads registers, and device state whose changes are
+    /// announced by [`check_again`](DevicePort::check_again).
     fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> impl Future<Output = T>;
 
-    /// Something other than a register has changed that checks of registers look at.
+    /// Wakes the waits on registers: state other than a register, which their checks read, has changed.
     fn check_again(&self);
 
-    /// Reads host memory, piece after piece, into `to`. Segments that hold more than `to` are cut.
+    /// Reads host memory, segment by segment, into `to`. Segments are cut to the length of `to`.
     fn read(
         &self,
         from: &[Segment],
@@ -281,10 +282,10 @@ pub trait DevicePort: Clone + 'static {
         carry: Carry,
     ) -> impl Future<Output = Result<(), DmaError>>;
 
-    /// Looks for entries of `entry_bytes` bytes in a ring in host memory: as many as `into` has room
-    /// for, from `at` on. `is_new` is asked of the last word of one after the other, by number from 0;
-    /// gives how many in a row are new, copied as they were when that word was stored. The request
-    /// leaves with the call.
+    /// Fetches new entries of `entry_bytes` bytes from a ring in host memory, from `at` on, as many as fit
+    /// `into`. `is_new` receives each entry's number, from 0, and its last word. Returns the number of
+    /// consecutive new entries; each is copied as it was when its last word was stored. The request leaves
+    /// at the call.
     fn fetch(
         &self,
         at: BusAddr,
@@ -294,14 +295,15 @@ pub trait DevicePort: Clone + 'static {
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>>;
 
-    /// These places will be read or written soon.
+    /// Hint: these bytes will be read or written soon.
     fn prefetch(&self, to: Segment);
 
-    /// What this side has published is visible before anything that it fetches from now on.
+    /// Fence: writes published before it are visible before fetches after it.
     fn fence(&self);
 
-    /// Writes `what` to host memory, piece after piece; returns when its last byte has left. `ready` is
-    /// when the source yields its last byte: the transfer is not over before, however fast the link.
+    /// Writes `what` to host memory, segment by segment; returns when the last byte has left. `ready` is
+    /// the time at which the source yields its last byte: the transfer does not end before it, whatever the
+    /// link's rate.
     fn write<P: Payload + ?Sized>(
         &self,
         to: &[Segment],
@@ -310,20 +312,20 @@ pub trait DevicePort: Clone + 'static {
         ready: Time,
     ) -> impl Future<Output = Result<(), DmaError>>;
 
-    /// Posts a small entry whose last word is its flag, and returns at once. `at` and the entry's
-    /// length are multiples of four.
+    /// Posts a small entry whose last word is its flag, and returns at once. `at` and the entry's length
+    /// are multiples of 4.
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError>;
 
-    /// Posts an interrupt.
+    /// Posts an interrupt on `vector`.
     fn interrupt(&self, vector: u16);
 
-    /// The cost of this name. Asked for once, when a device is built.
+    /// Looks up a cost by name, once, when a device is built.
     fn cost(&self, name: &str) -> Cost;
 
-    /// Spends a cost on the device's processor. Nothing in the live world.
+    /// Spends a cost on the device's processor. No-op on a live bus.
     fn spend(&self, cost: Cost) -> impl Future<Output = ()>;
 
-    /// Lets the time of a cost pass in hardware that the caller has to itself: it queues for no processor.
-    /// Nothing in the live world.
+    /// Lets the time of a cost pass in dedicated hardware, without queueing for a processor. No-op on a
+    /// live bus.
     fn elapse(&self, cost: Cost) -> impl Future<Output = ()>;
 }

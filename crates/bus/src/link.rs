@@ -1,8 +1,8 @@
-//! A PCIe link in virtual time: two directions, each a queue for the wire.
+//! A PCIe link in virtual time: two directions, each a FIFO server for the wire.
 //!
-//! A transfer is one reservation, however many TLPs it has: its bytes on the wire are counted in
-//! closed form, and its time is rounded once. Only where packets contend one by one (flow-control
-//! credits, a packet held up on the way) is it taken apart.
+//! A transfer is one reservation, whatever its number of TLPs: its bytes on the wire are counted in closed
+//! form, and its time is rounded once. It is split into packets only if packets contend one by one
+//! (flow-control credits, packets delayed in the root complex).
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -13,12 +13,12 @@ use wire::pcie::{self, Generation, Pieces, ReadRules, TlpFormat, Traffic};
 
 use crate::switch::Switch;
 
-/// What a link is. Every number has its source in the plan.
+/// Parameters of a link. Every number has its source in the plan.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
     /// Generation: rate and line coding.
     pub generation: Generation,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u8,
     /// Maximum payload size, bytes.
     pub mps: u32,
@@ -26,60 +26,61 @@ pub struct LinkSpec {
     pub mrrs: u32,
     /// Read-completion boundary, bytes: 64 or 128.
     pub rcb: u32,
-    /// The most that the root complex puts into one completion, bytes.
+    /// Maximum payload of one completion from the root complex, bytes.
     pub completion_bytes: u32,
     /// Whether TLPs carry the end-to-end CRC.
     pub ecrc: bool,
-    /// From the last byte on the wire to the same byte at the other end: both PHYs, the wire, and every
-    /// switch or chipset between.
+    /// Latency from the last byte on the wire to the same byte at the other end: both PHYs, the wire, and
+    /// every switch or chipset in between.
     pub latency: Span,
-    /// From a read request's arrival at the root complex to its first completion: lookup and memory.
+    /// Time from the arrival of a read request at the root complex to its first completion: lookup and
+    /// memory.
     pub host_read: Span,
-    /// From a read request's arrival at the device to its completion: a register.
+    /// Time from the arrival of a read request at the device to its completion: a register.
     pub device_read: Span,
-    /// One acknowledgement DLLP for so many TLPs, one flow-control DLLP for as many.
+    /// TLPs per acknowledgement DLLP, and per flow-control DLLP.
     pub tlps_per_dllp: u32,
-    /// Flow-control credits of the receivers; none: never the bottleneck.
+    /// Flow-control credits of the receivers. `None` if they are never the bottleneck.
     pub credits: Option<Credits>,
-    /// Packets held up inside the root complex; none: never.
+    /// Packets delayed inside the root complex. `None` if there are none.
     pub held_up: Option<HeldUp>,
-    /// There is no wire: both ends reach one coherent memory, as two cores do. No transfer takes time for its
-    /// length; a write is seen after `latency`, and a read waits for memory alone.
+    /// No wire: both ends access one coherent memory, like two cores. The length of a transfer takes no
+    /// time; a write is visible after `latency`, and a read waits for memory alone.
     pub coherent: bool,
 }
 
 /// Flow-control credits that a receiver grants for posted writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Credits {
-    /// Headers.
+    /// Header credits.
     pub headers: u32,
-    /// Data, in units of 16 bytes.
+    /// Data credits, in units of 16 bytes.
     pub data: u32,
-    /// From a packet's arrival to its credits' return at the sender.
+    /// Time from a packet's arrival to the return of its credits at the sender.
     pub return_after: Span,
 }
 
-/// Some packets take longer inside the root complex: what relaxed ordering lets others overtake.
+/// Random delay of packets inside the root complex: relaxed ordering lets other packets overtake them.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldUp {
-    /// One packet in so many.
+    /// One packet in this many, on average.
     pub one_in: u64,
-    /// For so long.
+    /// Delay of such a packet.
     pub span: Span,
 }
 
 /// A transfer on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// Its first byte leaves.
+    /// Departure of the first byte.
     pub begin: Time,
-    /// Its last byte has left.
+    /// Departure of the last byte.
     pub sent: Time,
-    /// Its last byte has arrived.
+    /// Arrival of the last byte.
     pub landed: Time,
 }
 
-/// Which way a packet goes.
+/// Direction on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the device to the host.
@@ -88,12 +89,13 @@ pub enum Way {
     Down,
 }
 
-/// The link: both directions at once.
+/// A link, both directions.
 pub struct Link {
     spec: LinkSpec,
     format: TlpFormat,
     byte_time: (u64, u64),
-    /// Its divisor is this power of two, as most are: a division takes longer than all the rest.
+    /// log2 of its divisor, if that is a power of two, as it is for most links: a division would dominate
+    /// the cost of a reservation.
     byte_time_log2: Option<u32>,
     up: Direction,
     down: Direction,
@@ -105,7 +107,7 @@ struct Direction {
     tlps: Cell<u64>,
     /// Bytes of DLLPs that wait for a gap.
     owed: Cell<u64>,
-    /// When the last strictly ordered posting has landed.
+    /// Arrival time of the last strictly ordered write.
     landed: Cell<Time>,
     credits: RefCell<VecDeque<(Time, u32, u32)>>,
     available: Cell<(u32, u32)>,
@@ -128,7 +130,7 @@ impl Direction {
 }
 
 impl Link {
-    /// An idle link. `seed` is for the packets that are held up.
+    /// An idle link. `seed` selects the packets that are delayed.
     pub fn new(spec: LinkSpec, seed: u64) -> Link {
         let format = TlpFormat { generation: spec.generation, ecrc: spec.ecrc };
         let byte_time = match spec.coherent {
@@ -144,15 +146,15 @@ impl Link {
     /// An idle link below a switch.
     ///
     /// # Panics
-    /// If its packets contend one by one, or it is none: a switch passes transfers on as a whole.
+    /// If packets contend one by one, or the link is coherent: a switch forwards whole transfers.
     pub fn below(spec: LinkSpec, seed: u64, switch: Rc<Switch>) -> Link {
         let whole = spec.credits.is_none() && spec.held_up.is_none() && !spec.coherent;
         assert!(whole, "a link below a switch carries transfers as a whole");
         Link { switch: Some(switch), ..Link::new(spec, seed) }
     }
 
-    /// When a transfer that has this turn on this link has left it: behind a switch it stays until the link
-    /// above has taken it, too.
+    /// Time at which a transfer with this turn has left this link: below a switch it occupies the link
+    /// until the shared link has taken it too.
     #[inline]
     fn passed(&self, way: Way, from: Time, turn: Turn, wire_bytes: u64) -> Time {
         match &self.switch {
@@ -161,22 +163,22 @@ impl Link {
         }
     }
 
-    /// What it is.
+    /// Parameters of the link.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
     }
 
-    /// What a read request and its answer take each, beside their time on the wire.
+    /// Latency of a read request and of its answer, each, without the time on the wire.
     pub fn read_latency(&self) -> Span {
         if self.spec.coherent { Span::ZERO } else { self.spec.latency }
     }
 
-    /// How long this direction has been busy.
+    /// Total time that this direction has been busy.
     pub fn busy(&self, way: Way) -> Span {
         self.direction(way).line.busy()
     }
 
-    /// How many TLPs have gone this way.
+    /// Number of TLPs sent in this direction.
     pub fn tlps(&self, way: Way) -> u64 {
         self.direction(way).tlps.get()
     }
@@ -188,7 +190,7 @@ impl Link {
         }
     }
 
-    /// The time of so many bytes on the wire: exact, then rounded up once.
+    /// Time of `bytes` bytes on the wire: exact, then rounded up once.
     #[inline]
     pub fn time_of(&self, bytes: u64) -> Span {
         let (ps, per) = self.byte_time;
@@ -198,9 +200,9 @@ impl Link {
         }
     }
 
-    /// Sends a posted write of `bytes` bytes to `address`, not before `from`; its source yields the
-    /// last byte at `ready`. `landed` is called for every piece that lands by itself, with its offset,
-    /// length and moment: once for the whole unless packets can be held up.
+    /// Sends a posted write of `bytes` bytes to `address`, not before `from`; its source yields the last
+    /// byte at `ready`. `landed` is called with offset, length and time of every piece that lands
+    /// separately: once for the whole write unless packets can be delayed.
     pub fn post(
         &self,
         way: Way,
@@ -216,13 +218,13 @@ impl Link {
         flight
     }
 
-    /// Whether packets that go this way contend one by one.
+    /// Returns true if packets in this direction contend one by one.
     #[inline]
     pub(crate) fn takes_packets_apart(&self, way: Way) -> bool {
         self.spec.credits.is_some() || (self.spec.held_up.is_some() && way == Way::Up)
     }
 
-    /// As [`post`](Link::post), where packets are not taken apart.
+    /// [`post`](Link::post) for writes that are not split into packets.
     pub(crate) fn post_whole(&self, way: Way, from: Time, posted: Posted) -> Flight {
         let direction = self.direction(way);
         let bytes = u64::from(posted.bytes);
@@ -238,7 +240,7 @@ impl Link {
         Flight { begin: turn.begin, sent, landed: arrived }
     }
 
-    /// As [`post`](Link::post), packet by packet.
+    /// [`post`](Link::post), packet by packet.
     fn post_by_packets(
         &self,
         way: Way,
@@ -276,8 +278,8 @@ impl Link {
         Flight { begin: turn.begin, sent: turn.end, landed: last }
     }
 
-    /// A strict posting lands after every posting before it; a relaxed one whenever it arrives, but
-    /// what is strict after it waits for it.
+    /// Landing time. A strict write lands after every earlier posted write; a relaxed one on arrival, but
+    /// later strict writes wait for it.
     fn order(&self, direction: &Direction, arrived: Time, relaxed: bool) -> Time {
         let lands = if relaxed { arrived } else { arrived.max(direction.landed.get()) };
         direction.landed.set(direction.landed.get().max(lands));
@@ -294,7 +296,7 @@ impl Link {
         }
     }
 
-    /// The moment, not before `from`, at which one header and `units` of data are granted.
+    /// The time, not before `from`, at which one header and `units` data credits are granted.
     fn take_credits(&self, direction: &Direction, from: Time, units: u32) -> Time {
         if self.spec.credits.is_none() {
             return from;
@@ -318,15 +320,14 @@ impl Link {
     fn return_credits(&self, direction: &Direction, lands: Time, units: u32) {
         if let Some(credits) = self.spec.credits {
             let at = lands + credits.return_after;
-            // A relaxed packet may land before one that was sent earlier; credits return in order.
+            // A relaxed packet may land before an earlier one; credits return in order.
             let mut returning = direction.credits.borrow_mut();
             let at = returning.back().map_or(at, |&(last, _, _)| last.max(at));
             returning.push_back((at, 1, units));
         }
     }
 
-    /// Sends a request or answer without ordering of its own: a read request, or completions of
-    /// `bytes` bytes read from `address`.
+    /// Sends a request or an answer that is not a posted write: a read request, or completions.
     pub fn send(&self, way: Way, from: Time, size: Traffic) -> Flight {
         let direction = self.direction(way);
         let begin = self.begin_after_dllps(direction, from);
@@ -342,19 +343,19 @@ impl Link {
         Flight { begin: turn.begin, sent, landed }
     }
 
-    /// The TLPs that ask for `bytes` bytes at `address`.
+    /// TLPs of a read request for `bytes` bytes at `address`.
     pub fn read_requests(&self, address: u64, bytes: u32) -> Traffic {
         pcie::read_requests(self.format, address, u64::from(bytes), self.spec.mrrs)
     }
 
-    /// The TLPs that answer them.
+    /// TLPs of its completions.
     pub fn completions(&self, address: u64, bytes: u32) -> Traffic {
         let payload_max = self.spec.completion_bytes.min(self.spec.mps);
         let rules = ReadRules { mrrs: self.spec.mrrs, rcb: self.spec.rcb, payload_max };
         pcie::completions(self.format, address, u64::from(bytes), rules)
     }
 
-    /// TLPs sent one way are acknowledged, and their credits returned, by DLLPs the other way.
+    /// Accounts for the DLLPs in the other direction that acknowledge the TLPs and return their credits.
     fn owe(&self, sent: Way, tlps: u64) {
         if self.spec.coherent {
             return;
@@ -368,7 +369,7 @@ impl Link {
         back.owed.set(back.owed.get() + dllps * u64::from(pcie::DLLP_BYTES));
     }
 
-    /// DLLPs fill the gaps between TLPs; those for which there was no gap go first.
+    /// DLLPs fill the gaps between TLPs; those without a gap go first.
     fn begin_after_dllps(&self, direction: &Direction, from: Time) -> Time {
         let owed = direction.owed.replace(0);
         if owed == 0 {
@@ -378,16 +379,16 @@ impl Link {
     }
 }
 
-/// A posted write, as the link sees it.
+/// Parameters of a posted write on the link.
 #[derive(Clone, Copy, Debug)]
 pub struct Posted {
-    /// Where it goes.
+    /// Bus address of the first byte.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u32,
-    /// The relaxed-ordering attribute.
+    /// Relaxed-ordering attribute.
     pub relaxed: bool,
-    /// When its source yields the last byte.
+    /// Time at which the source yields the last byte.
     pub ready: Time,
 }
 
@@ -396,7 +397,7 @@ pub(crate) mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// The link of Vučinić et al., "DC Express" (FAST 2014), without any latency.
+    /// The link of Vučinić et al., "DC Express" (FAST 2014), with zero latency.
     pub(crate) fn gen2_x4() -> LinkSpec {
         LinkSpec {
             generation: Generation::Gen2,
@@ -473,7 +474,8 @@ pub(crate) mod tests {
     fn acknowledgements_fill_gaps_and_delay_only_a_busy_wire() {
         let link = Link::new(gen2_x4(), 0);
         link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
-        // 32 TLPs owe 16 DLLPs of 8 bytes: 64 ns of the idle way down, long gone by then.
+        // 32 TLPs owe 16 DLLPs of 8 bytes: 64 ns of the idle downstream direction, which end long before
+        // this write.
         let later = link.post(Way::Down, Time(10_000_000), posted(4), |_, _, _| {});
         assert_eq!(later.begin, Time(10_000_000));
         let link = Link::new(gen2_x4(), 0);
