@@ -1,8 +1,9 @@
-//! Listening at a path of a file system: what the servers of all front ends share.
+//! Unix-domain listeners: bind, accept with a backoff, concurrent greetings. Shared by the servers of all
+//! front ends.
 //!
-//! A server outlives its clients' mistakes, and the system's: accepting fails where a process has no
-//! descriptor left (`EMFILE`) or the kernel no memory, and succeeds again when some are given back. And
-//! clients that have connected and say nothing delay nobody who speaks.
+//! A server outlives the errors of its clients and of the system: accepting fails if the process has no
+//! descriptor left (`EMFILE`) or the kernel no memory, and succeeds again later. Clients that have
+//! connected and send nothing do not delay other clients.
 
 use std::format;
 use std::fs::File;
@@ -20,37 +21,36 @@ use runtime::{STD_CLOCK, Span, Time, WallClock};
 
 use crate::fd::{self, Until};
 
-/// How long a client may take for its greeting.
+/// Time limit of a client's greeting.
 pub const GREETING: Span = Span::ms(5_000);
-/// Clients that have connected and not yet greeted, of one server: another one takes the place of the
-/// oldest. A client that speaks at once is in time unless as many others come between its two system
-/// calls.
+/// Connected clients of one server that have not greeted: a further client displaces the oldest. A client
+/// that greets at once is safe unless this many others connect between its two system calls.
 pub const GREETING_MAX: usize = 64;
-/// For how long nobody is accepted after accepting has failed.
+/// Pause after a failed accept.
 pub const REST: Span = Span::ms(100);
-/// How often a server says that it cannot accept, at most.
+/// Minimum interval between two reports of failed accepts.
 const SAYING: Span = Span::s(10);
-/// Servers that begin to listen in one folder do so one after the other. Each is done in no time: one that
-/// waits longer has met something else that holds the folder.
+/// Servers that bind in one folder take turns by a lock on it. A turn takes microseconds: a longer wait
+/// means that another program holds the lock.
 const TURNS: u32 = 200;
 const TURN_MS: i32 = 10;
 
-/// A socket that listens at a path, for its owner's clients alone (mode 0600). It is removed when dropped.
+/// Socket that listens at a path, for clients of its owner alone (mode 0600). Its file is removed when
+/// dropped.
 pub struct Listener {
     listener: UnixListener,
     path: PathBuf,
-    /// Which file it is: another server's that has taken its place is left alone.
+    /// Device and inode of the file: if another server's file has taken its place, it is left alone.
     made: Option<(u64, u64)>,
 }
 
 impl Listener {
-    /// Listens at a path. A socket that a dead server has left there is replaced: one at which a
-    /// connection is refused. Others may connect from the moment that it is there, and only its owner's
-    /// processes can.
+    /// Listens at a path. A dead server's socket, at which a connection is refused, is replaced. Only
+    /// processes of the owner can connect, from the moment that the file exists.
     ///
     /// # Errors
-    /// In words: what was done and why it failed. Another server listens there; there is something else; it
-    /// cannot be told who listens.
+    /// A text with the failed step and its cause: another server listens at the path; the path exists and
+    /// is no socket; the test for a server fails.
     pub fn bind(path: &Path) -> Result<Listener, String> {
         let failed = |error: io::Error| format!("binding: {error}");
         // Two servers that both find a dead one's socket would otherwise remove each other's.
@@ -59,7 +59,7 @@ impl Listener {
             |path| std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
         if is_socket(path) {
             match fd::connect_at_once(path) {
-                // As many as may wait to be accepted wait: somebody listens.
+                // A full backlog means that a server listens.
                 Ok(_) => return Err("binding: another server listens here".into()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err("binding: another server listens here".into());
@@ -81,13 +81,12 @@ impl Listener {
     /// Waits for a client.
     ///
     /// # Errors
-    /// What the system says; the next call may succeed. Who does not want to ask again at once rests by a
-    /// [`Backoff`].
+    /// The error of accept(2); the next call may succeed. A [`Backoff`] gives the pause before it.
     pub fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().map(|(stream, _)| stream)
     }
 
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -108,11 +107,11 @@ impl Drop for Listener {
     }
 }
 
-/// The right to listen at a path of this folder, until it is dropped.
+/// Locks the folder of this path until the file is dropped. `None` if it cannot be locked.
 fn turn(path: &Path) -> io::Result<Option<File>> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(folder) = File::open(parent.unwrap_or(Path::new("."))) else {
-        // One that may be written and not read: then there are no turns.
+        // The folder may be writable but not readable: then there is no lock.
         return Ok(None);
     };
     for _ in 0..TURNS {
@@ -126,16 +125,16 @@ fn turn(path: &Path) -> io::Result<Option<File>> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program holds the folder locked"))
 }
 
-/// Asks the other end of a connection, when it has said nothing for two minutes, whether it is still
-/// there, and ends the connection if it does not answer.
+/// Enables TCP keep-alive: probes after two minutes of silence, and the end of the connection if they are
+/// not answered.
 ///
 /// # Errors
-/// What the system says.
+/// The error of setsockopt(2).
 pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     fd::keep_alive(stream.as_fd(), 120, 20, 6)
 }
 
-/// When to try again to accept, and whether to say that it has failed.
+/// Pause after a failed accept, and rate limit of its reports.
 #[derive(Default)]
 pub struct Backoff {
     until: Time,
@@ -143,8 +142,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Accepting has failed: what to say of it, if it is time to say something. None, too, if it was
-    /// the client that has gone meanwhile; then there is nothing to wait for.
+    /// Records a failed accept. Returns the report to print, or `None` if one was printed recently. Also
+    /// `None` if the client has gone or there was none: then there is no pause.
     pub fn failed(&mut self, error: &io::Error) -> Option<String> {
         use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         if matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) {
@@ -159,45 +158,45 @@ impl Backoff {
         Some(format!("accepting: {error}: it is tried again every {REST}, and said every {SAYING}"))
     }
 
-    /// Something has changed: there is no need to rest.
+    /// Ends the pause: a descriptor was freed.
     fn try_again(&mut self) {
         self.until = Time::ZERO;
     }
 
-    /// How long to rest before the next try.
+    /// Time left of the pause.
     pub fn left(&self) -> Span {
-        // Before the first failure the clock is not asked.
+        // The clock is not read before the first failure.
         if self.said.is_none() { Span::ZERO } else { self.until.since(STD_CLOCK.now()) }
     }
 }
 
-/// A client that has connected, until its greeting is whole.
+/// A connected client whose greeting is incomplete.
 pub(crate) trait Handshake: AsFd + Sized {
     type Whole;
 
     fn begin(socket: UnixStream) -> io::Result<Self>;
 
-    /// Takes in what has come, without waiting.
+    /// Receives the available bytes without waiting.
     ///
     /// # Errors
-    /// It makes no sense, or the client has gone.
+    /// The greeting is malformed, or the client has gone.
     fn advance(self) -> Result<Step<Self>, String>;
 }
 
-/// How far a greeting has come.
+/// State of a greeting.
 pub(crate) enum Step<H: Handshake> {
     Whole(H::Whole),
     Part(H),
 }
 
-/// A server's socket, and who has connected and not yet greeted: all are listened to at once.
+/// A server's socket and its clients that have not greeted; it waits for all of them at once.
 pub(crate) struct Acceptor<G> {
     listener: Listener,
     state: Mutex<State<G>>,
 }
 
 struct State<G> {
-    /// The oldest first, and since when.
+    /// Clients and the time of their connection, oldest first.
     greeting: Vec<(G, Time)>,
     backoff: Backoff,
 }
@@ -215,14 +214,14 @@ impl<G: Handshake> Acceptor<G> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<G>> {
-        // The list is whole even if somebody has panicked beside it.
+        // The list is consistent even if a thread has panicked while holding the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next greeting that is whole.
+    /// Waits for the next complete greeting.
     ///
     /// # Errors
-    /// One that makes no sense, or does not come; accepting fails. The next may be better.
+    /// A greeting is malformed or late, or accept failed. A further call may succeed.
     pub fn next(&self) -> Result<G::Whole, String> {
         loop {
             if let Some(next) = self.look(&mut self.state()) {
@@ -231,7 +230,7 @@ impl<G: Handshake> Acceptor<G> {
         }
     }
 
-    /// Waits until something happens, or something is to be done.
+    /// Waits for an event or a deadline, and handles it.
     fn look(&self, state: &mut State<G>) -> Option<Result<G::Whole, String>> {
         let (now, rest) = (STD_CLOCK.now(), state.backoff.left());
         let mut these: Vec<_> =
@@ -261,7 +260,7 @@ impl<G: Handshake> Acceptor<G> {
         if ready.get(clients) == Some(&true) { self.take_in(state).map(Err) } else { None }
     }
 
-    /// Accepts a client; what to say if that fails.
+    /// Accepts a client; returns the report if that fails.
     fn take_in(&self, state: &mut State<G>) -> Option<String> {
         match self.listener.accept().and_then(G::begin) {
             Ok(client) => {
@@ -274,7 +273,7 @@ impl<G: Handshake> Acceptor<G> {
             Err(error) => {
                 let said = state.backoff.failed(&error);
                 if state.backoff.left() > Span::ZERO && !state.greeting.is_empty() {
-                    // It may be a descriptor that there is none of: who has said nothing gives one back.
+                    // If descriptors have run out, the oldest silent client gives one back.
                     state.greeting.remove(0);
                     state.backoff.try_again();
                 }
@@ -283,7 +282,7 @@ impl<G: Handshake> Acceptor<G> {
         }
     }
 
-    /// Turns away whoever else has connected: some of them, where there are many.
+    /// Disconnects waiting clients, up to [`GREETING_MAX`] of the backlog.
     pub fn turn_away(&self) {
         let mut state = self.state();
         state.greeting.clear();
@@ -295,7 +294,7 @@ impl<G: Handshake> Acceptor<G> {
         }
     }
 
-    /// For how long nobody can be accepted: there is no use in asking whether somebody has come.
+    /// Time left of the pause after a failed accept; polling the listener is useless until then.
     pub fn rest(&self) -> Span {
         self.state().backoff.left()
     }
@@ -307,7 +306,7 @@ impl<G> AsFd for Acceptor<G> {
     }
 }
 
-/// Rounded up, so that the last wait does not spin.
+/// Milliseconds, rounded up so that the last wait does not spin.
 pub(crate) fn milliseconds(span: Span) -> i32 {
     (span.as_ns() / 1_000_000 + 1).min(i32::MAX as u64) as i32
 }
@@ -342,20 +341,20 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"a file");
         std::fs::remove_file(&path).unwrap();
         let ours = Listener::bind(&path).unwrap();
-        // Taken away by hand, and another's put there: it is not ours to remove.
+        // The socket was removed by hand, and another server's is in its place: it is not removed.
         std::fs::remove_file(&path).unwrap();
         let others = UnixListener::bind(&path).unwrap();
         drop(ours);
         assert!(UnixStream::connect(&path).is_ok());
         drop(others);
-        // As `kill -9` leaves it.
+        // As left behind by `kill -9`.
         assert!(path.exists());
         let again = Listener::bind(&path).unwrap();
         assert!(UnixStream::connect(&path).is_ok());
         drop(again);
     }
 
-    /// With a queue so short that one more would wait: it is not waited for.
+    /// The backlog is full: the connection attempt does not wait.
     #[test]
     fn a_server_that_is_too_busy_to_accept_is_a_server() {
         let path = path("busy");

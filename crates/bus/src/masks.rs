@@ -1,9 +1,8 @@
-//! Two registers that are one word of bits: ones written to the first set bits of it, ones written to the
-//! second clear them, and both read as the word. What a write does follows from the word as it is when the
-//! write arrives, so that no two writes become one, however late the device looks.
+//! Set and clear registers of one mask word. Ones written to the first register set bits, ones written to
+//! the second clear them, and both read as the word. A write takes effect on the word at its arrival, so no
+//! two writes are merged, however late the device polls.
 
-/// Where a window has such a pair. The device may store the word, in both places; what it stores is kept as
-/// it is.
+/// Offsets of such a pair in a register window. A device that stores the word stores it in both registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Masks {
     /// Offset of the register whose ones set bits.
@@ -13,13 +12,13 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// Whether this register is one of the two.
+    /// Returns true if this register is one of the two.
     #[inline]
     pub(crate) fn has(self, register: u32) -> bool {
         register == self.set || register == self.clear
     }
 
-    /// The word after a write of this value to one of the two.
+    /// The word after a write of `value` to one of the two registers.
     pub(crate) fn written(self, register: u32, word: u32, value: u32) -> u32 {
         if register == self.set { word | value } else { word & !value }
     }

@@ -1,10 +1,10 @@
-//! Cutting a transfer at the borders of its segments: the same cuts for both buses.
+//! Scatter and gather at segment boundaries, shared by all buses.
 
 use crate::{Carry, DmaError, Flags, Payload, Segment};
 use wire::BusAddr;
 use wire::pcie::Pieces;
 
-/// Fills `to` from the segments, piece after piece; `get` fetches one.
+/// Fills `to` from the segments, in order; `get` reads one piece.
 pub(crate) fn gather(
     from: &[Segment],
     mut to: &mut [u8],
@@ -19,7 +19,7 @@ pub(crate) fn gather(
             Carry::All => get(segment.at, part)?,
             Carry::Heads { bytes: head, of } => {
                 let (head, of) = (head as usize, of as usize);
-                // Heads may be cut by a border; begin with the one that this segment begins in.
+                // A boundary may cut a head; begin with the head that contains the segment's first byte.
                 let mut begin = offset / of * of;
                 while begin < offset + bytes {
                     let low = begin.max(offset) - offset;
@@ -37,7 +37,8 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// Hands out a payload's runs cut at the borders of the segments: place, bytes, offset.
+/// Calls `put` with the runs of a payload, cut at segment boundaries: address, bytes, offset in the
+/// payload.
 #[inline]
 pub(crate) fn scatter<P: Payload + ?Sized>(
     to: &[Segment],
@@ -65,15 +66,14 @@ pub(crate) fn scatter<P: Payload + ?Sized>(
     result
 }
 
-/// What [`scatter_flagged`] hands out.
+/// Destination of [`scatter_flagged`].
 pub(crate) trait Sink {
-    /// Bytes of no special meaning.
     fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError>;
-    /// A flag: comes after all that it speaks for.
+    /// Stores a flag, after the bytes that it announces.
     fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError>;
 }
 
-/// As [`scatter`], with the words that are flags by themselves, and none of them left out.
+/// [`scatter`], with flag words passed separately; flags that no run covers are zero.
 pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
     to: &[Segment],
     what: &P,
@@ -113,7 +113,7 @@ pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
     Ok(())
 }
 
-/// The flags of a transfer: the offset of each in the payload, and its place.
+/// The flags of a transfer: offset in the payload, and bus address.
 fn places(to: &[Segment], flags: Flags) -> impl Iterator<Item = (u32, BusAddr)> {
     let whole: u32 = to.iter().map(|segment| segment.bytes).sum();
     let mut before = 0;

@@ -1,12 +1,13 @@
-//! A PCIe switch in virtual time: several links below it share the one above.
+//! A PCIe switch in virtual time: several downstream links share one upstream link.
 //!
-//! A transfer passes it packet by packet, so it is on both links at the same time, and it holds its own until
-//! the shared one has taken the last of it: the switch keeps no more than a packet. What it takes to pass it
-//! is part of each link's latency, as that of every switch is.
+//! The switch forwards packet by packet, so a transfer occupies both links at the same time, and its own
+//! link until the shared link has taken the last packet: the switch buffers no more than one packet. The
+//! forwarding latency is part of each link's latency.
 //!
-//! The shared link is a timetable with gaps. A transfer that will wait for its own link has a turn later, and
-//! another's that comes meanwhile goes before it: nobody waits for a link that stands idle. Where the shared
-//! link is full, who asked first goes first; arbiters of real switches go round their ports, by packets.
+//! The shared link is a schedule with gaps. A transfer that has to wait for its own link reserves a later
+//! slot, and a transfer from another link may take an earlier one: no transfer waits while the link is
+//! idle. A saturated shared link serves in order of request; arbiters of real switches are round robin over
+//! ports, by packets.
 
 use alloc::collections::VecDeque;
 use core::cell::{Cell, RefCell};
@@ -16,16 +17,16 @@ use wire::pcie::{self, Generation};
 
 use crate::link::Way;
 
-/// What the link above a switch is.
+/// Parameters of the link above a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchSpec {
     /// Generation: rate and line coding.
     pub generation: Generation,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u8,
 }
 
-/// The link above a switch, both ways.
+/// The link above a switch, both directions.
 pub struct Switch {
     byte_time: (u64, u64),
     up: Timetable,
@@ -33,19 +34,19 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Above which nothing is under way.
+    /// A switch whose upstream link is idle.
     pub fn new(spec: SwitchSpec) -> Switch {
         let byte_time = pcie::byte_time(spec.generation, spec.lanes);
         Switch { byte_time, up: Timetable::default(), down: Timetable::default() }
     }
 
-    /// How long this direction has been busy.
+    /// Total time that this direction has been busy.
     pub fn busy(&self, way: Way) -> Span {
         self.timetable(way).busy.get()
     }
 
-    /// Passes so many bytes, headers and all, on; their own link has the first of them at `begin`, and `now`
-    /// never goes back.
+    /// Reserves the shared link for `wire_bytes` bytes, headers included. Their own link transmits the
+    /// first of them at `begin`. `now` is monotonic.
     pub(crate) fn pass(&self, way: Way, now: Time, begin: Time, wire_bytes: u64) -> Turn {
         let (ps, per) = self.byte_time;
         self.timetable(way).reserve(now, begin, Span((wire_bytes * ps).div_ceil(per)))
@@ -59,7 +60,7 @@ impl Switch {
     }
 }
 
-/// Turns to come, in order, none over another. Those that touch are one.
+/// Reserved intervals, in order and disjoint. Adjacent ones are merged.
 #[derive(Default)]
 struct Timetable {
     turns: RefCell<VecDeque<Turn>>,
@@ -67,7 +68,7 @@ struct Timetable {
 }
 
 impl Timetable {
-    /// The first turn of this length, not before `from`.
+    /// Reserves the first gap of length `service`, not before `from`.
     fn reserve(&self, now: Time, from: Time, service: Span) -> Turn {
         let mut turns = self.turns.borrow_mut();
         while turns.front().is_some_and(|turn| turn.end <= now) {
@@ -88,7 +89,7 @@ impl Timetable {
     }
 }
 
-/// Puts a turn before that of this number, and joins it with those that it touches.
+/// Inserts an interval before the one at index `place`, and merges it with adjacent ones.
 fn put(turns: &mut VecDeque<Turn>, place: usize, mine: Turn) {
     let before = place.checked_sub(1).filter(|before| turns[*before].end == mine.begin);
     let after = turns.get(place).is_some_and(|after| after.begin == mine.end);
@@ -129,7 +130,7 @@ mod tests {
         let narrow = below(4, 3);
         let sent: Vec<_> = narrow.iter().map(|link| post(link, Way::Up).sent.0).collect();
         assert_eq!(sent, [2_432_000, 4_864_000, 7_296_000]);
-        // Above them is room for two at a time, and for one and a half of the third's.
+        // The upstream link carries two transfers at full rate, so three take 1.5 times as long.
         let wide = below(8, 3);
         let sent: Vec<_> = wide.iter().map(|link| post(link, Way::Up).sent.0).collect();
         assert_eq!(sent, [2_432_000, 2_432_000, 3_648_000]);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a table of every moment.
+        /// Model: one flag for every moment.
         #[test]
         fn each_has_the_first_gap_that_fits(
             asked in prop::collection::vec((0_u64..3, 0_u64..40, 1_u64..8), 1..60),

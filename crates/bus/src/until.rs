@@ -1,24 +1,24 @@
-//! Waiting for memory in wall time, where nothing wakes anybody.
+//! Polling in wall time.
 
 use core::future::poll_fn;
 use core::task::Poll;
 
 use runtime::Rt;
 
-/// Passes in which a wait has found nothing, after which it is asked once in a while: some tens of
-/// microseconds.
+/// Fruitless passes of a wait, some tens of microseconds, after which it is polled less often.
 pub(crate) const PASSES_UNTIL_PATIENT: u32 = 4_096;
 
-/// Asks in pass after pass until there is an answer: how a port in wall time waits for memory or for a count.
+/// Polls `check` in every pass until it returns `Some`: the wait for memory or a count of ports in wall
+/// time.
 ///
 /// # Panics
-/// In virtual time, where only events change anything.
+/// In virtual time, where only events change state.
 #[inline]
 pub async fn until<T>(rt: &Rt, mut check: impl FnMut() -> Option<T>) -> T {
     let mut passes = 0_u32;
     poll_fn(|cx| {
-        // Whoever may not go on does not look: what a check has found is never kept back, nor lost with a
-        // future that is dropped.
+        // A task whose turn is over does not run the check: a result is never held back, nor lost with a
+        // dropped future.
         let looks = if passes > 0 || rt.may_go_on() { rt.looks() } else { 0 };
         for _ in 0..looks {
             if let Some(found) = check() {

@@ -1,4 +1,4 @@
-//! The driver's end of a live bus.
+//! Host port of a live bus.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -14,23 +14,24 @@ use super::{Shared, Window};
 use crate::until::until;
 use crate::{Arena, Arrival, Cost, HostPort};
 
-/// A function that is reached otherwise than by a window of shared words. One type of port stands before all
-/// of them, so that what runs on a live bus is compiled once.
+/// A function that is not reached by a window of shared words. [`LiveHost`] dispatches to it, so that
+/// drivers are compiled once for all live buses.
 pub(crate) trait Function: 'static {
     /// As [`HostPort::write32`].
     fn write32(&self, register: u32, value: u32);
 
-    /// As [`HostPort::read32`]. Registers are read when a driver starts and when something is wrong.
+    /// As [`HostPort::read32`]. Registers are read during bring-up and on errors only, so a boxed future is
+    /// acceptable.
     fn read32(&self, register: u32) -> Pin<Box<dyn Future<Output = u32> + '_>>;
 
     /// As [`HostPort::is_gone`].
     fn is_gone(&self) -> bool;
 
-    /// Interrupts of this vector so far.
+    /// Number of interrupts of this vector so far, modulo 2^32.
     fn interrupts(&self, vector: u16) -> u32;
 }
 
-/// The driver's end of a live bus. Cheap to clone; what it leads to is given back with the last clone.
+/// Host port of a live bus. Cheap to clone; the connection is closed with the last clone.
 #[derive(Clone)]
 pub struct LiveHost {
     rt: Rt,
@@ -56,15 +57,14 @@ impl LiveHost {
         LiveHost::new(rt, arena, Far::Function(Rc::new(function)))
     }
 
-    /// The same host's end of what it shares with [another](Shared::another) device: their buffers come from
-    /// one place.
+    /// Port of the same host for [another](Shared::another) device, with a common buffer allocator.
     pub fn beside(&self, rt: &Rt, other: &Shared) -> LiveHost {
         let far = Far::Shared { window: other.window.clone(), gone: Rc::default() };
         LiveHost { far, rt: rt.clone(), ..self.clone() }
     }
 
-    /// The device is gone: from now on its registers read all ones, as behind a dead link. Other buses than
-    /// a window of shared words know by themselves.
+    /// Marks the device as gone: from now on its registers read all ones, as behind a dead link. Has an
+    /// effect on a window of shared words only; other live buses detect it themselves.
     pub fn mark_gone(&self) {
         if let Far::Shared { gone, .. } = &self.far {
             gone.set(true);
@@ -97,7 +97,7 @@ impl HostPort for LiveHost {
             Far::Shared { window, .. } => window.write(register, value),
             Far::Function(function) => function.write32(register, value),
         }
-        // For a recording; the device has been told already.
+        // Logged for recordings, after the store.
         self.rt.log("bus", "register", u64::from(register), u64::from(value));
     }
 
@@ -129,10 +129,10 @@ impl HostPort for LiveHost {
         found
     }
 
-    /// Whoever is at the other end makes the last word of a write seen after all others: our device and
-    /// our vfio-user server with release, QEMU on one thread and on x86, a real function as strictly
-    /// ordered writes land. A driver that leans on more than an entry's own flag is to see to it that a
-    /// real one does not set the relaxed-ordering attribute.
+    /// Every peer makes the last word of a write visible after all others: our device and our vfio-user
+    /// server with a release store, QEMU because it is one thread on x86, a real function because strictly
+    /// ordered writes land in order. A driver that relies on more than an entry's own flag has to ensure
+    /// that a real function does not set the relaxed-ordering attribute.
     fn arrival(&self) -> Arrival {
         Arrival::InOrder
     }
@@ -142,7 +142,7 @@ impl HostPort for LiveHost {
         fence(Ordering::SeqCst);
     }
 
-    /// Live, noticing takes no time of its own.
+    /// Detection takes no modelled time on a live bus.
     #[inline]
     fn noticed(&self) -> Time {
         self.rt.now()

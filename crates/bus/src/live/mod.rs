@@ -1,7 +1,7 @@
-//! The live bus: memory that two threads, or two processes, share.
+//! The live bus: memory shared by two threads or two processes.
 //!
-//! Registers are plain words of a shared window, doorbells among them; DMA is a bounds-checked copy; an
-//! interrupt adds one to a shared count. Nothing on the path of a command makes a system call.
+//! Registers, including doorbells, are plain words of a shared window; DMA is a bounds-checked copy; an
+//! interrupt increments a shared counter. The path of a command has no system call.
 
 mod host;
 mod others;
@@ -33,91 +33,93 @@ use others::Others;
 pub use process::{Client, ProcessError, Server, connect};
 use window::Window;
 
-/// The stages that this bus marks.
+/// Stages recorded by this bus.
 pub const STAGES: &[&str] = &["data transfer", "host read", "poll", "interrupt"];
 
-/// Interrupt vectors of a function, at most.
+/// Maximum number of interrupt vectors of a function.
 const VECTORS: u32 = 64;
 
-/// What both ends of a live bus share: host memory, and the device's window.
+/// State shared by both ends of a live bus: host memory and the device's register window.
 #[derive(Clone)]
 pub struct Shared {
-    /// Host memory, as the host's arena hands it out.
+    /// Host memory, allocated from by the host's arena.
     pub host_memory: Memory,
     window: Window,
     others: Arc<Others>,
 }
 
 impl Shared {
-    /// Memory for two threads of this process.
+    /// Allocates memory for two threads of this process.
     ///
     /// # Panics
-    /// If the register window is not whole words.
+    /// If `register_bytes` is not a multiple of 4.
     pub fn between_threads(
         memory_bytes: usize,
         memory_base: BusAddr,
         register_bytes: u32,
     ) -> std::io::Result<Shared> {
         assert!(register_bytes.is_multiple_of(4), "registers are words");
-        // Mapped, not from the heap, so that large pages may serve it.
+        // Mapped, not from the heap, so that the kernel can use huge pages.
         let host_memory = crate::fd::Memfd::new("doorbell-host", memory_bytes)?.map(memory_base)?;
         let memory = Memory::private(Window::bytes(register_bytes), BusAddr(0));
         let window = Window { memory, register_bytes, masks: None };
         Ok(Shared { host_memory, window, others: Arc::default() })
     }
 
-    /// Two of the registers are one word, whose bits the host sets and clears. It is the host's end that
-    /// does so: only one may have been told.
+    /// Makes two registers one mask word whose bits the host sets and clears. The host port implements it,
+    /// so one end is enough.
     pub fn with_masks(mut self, masks: Option<Masks>) -> Shared {
         self.window.masks = masks;
         self
     }
 
-    /// What the same host shares with another device of the kind: its memory, and a window of its own.
+    /// Shared state for another device of the same host: the same host memory, and a register window of its
+    /// own.
     pub fn another(&self) -> Shared {
         let memory = Memory::private(Window::bytes(self.window.register_bytes), BusAddr(0));
         let window = Window { memory, ..self.window.clone() };
         Shared { host_memory: self.host_memory.clone(), window, others: Arc::default() }
     }
 
-    /// The driver's end, for the thread of `rt`.
+    /// Host port for the thread of `rt`.
     pub fn host(&self, rt: &Rt) -> LiveHost {
         let far = Far::Shared { window: self.window.clone(), gone: Rc::default() };
         LiveHost::new(rt, Arena::new(self.host_memory.clone()), far)
     }
 
-    /// The driver's end for one of so many threads of a host, numbered from 0: each hands out a part of the
-    /// memory, all as long as each other.
+    /// Host port for thread `part`, counted from 0, of `parts` host threads: each allocates from an equal
+    /// part of the memory.
     ///
     /// # Panics
-    /// If there is no such part.
+    /// If `part >= parts`.
     pub fn host_of(&self, rt: &Rt, part: usize, parts: usize) -> LiveHost {
         let arena = Arena::part(self.host_memory.clone(), part, parts);
         let far = Far::Shared { window: self.window.clone(), gone: Rc::default() };
         LiveHost::new(rt, arena, far)
     }
 
-    /// The device reaches this memory too from now on, by the addresses that it has.
+    /// Gives the device access to this memory too, at its bus addresses.
     pub fn also(&self, memory: &Memory) {
         self.others.change(|list| list.push(memory.clone()));
     }
 
-    /// The device need not reach this memory any more. It may until it next looks for what it does not know.
+    /// Revokes the device's access to this memory. It takes effect when the device next misses an address
+    /// in its own list.
     pub fn no_longer(&self, memory: &Memory) {
         self.others.change(|list| list.retain(|other| other.base() != memory.base()));
     }
 
-    /// The 32-bit register at this offset, with acquire.
+    /// Loads the 32-bit register at this offset with acquire.
     pub fn load(&self, register: u32) -> u32 {
         self.window.load(register)
     }
 
-    /// Sets the 32-bit register at this offset, with release.
+    /// Stores the 32-bit register at this offset with release.
     pub fn store(&self, register: u32, value: u32) {
         self.window.store(register, value);
     }
 
-    /// The device's end, for the thread of `rt`.
+    /// Device port for the thread of `rt`.
     pub fn device(&self, rt: &Rt) -> LiveDevice {
         LiveDevice {
             rt: rt.clone(),
@@ -131,14 +133,14 @@ impl Shared {
     }
 }
 
-/// The device's end of a live bus. Cheap to clone.
+/// Device port of a live bus. Cheap to clone.
 #[derive(Clone)]
 pub struct LiveDevice {
     rt: Rt,
-    /// The host's memory, in one piece or several.
+    /// Memory that the device can access; the host's own is first.
     host: Rc<RefCell<Vec<Memory>>>,
     others: Arc<Others>,
-    /// Changes of the others that it knows of.
+    /// Number of changes of `others` that are taken into `host`.
     seen: Rc<Cell<u32>>,
     window: Window,
     transfer: Stage,
@@ -146,7 +148,7 @@ pub struct LiveDevice {
 }
 
 impl LiveDevice {
-    /// Calls `f` with the piece of host memory that holds these bytes.
+    /// Calls `f` with the region of memory that holds these bytes.
     #[inline]
     fn reach<T>(
         &self,
@@ -172,7 +174,7 @@ impl LiveDevice {
     }
 }
 
-/// Copies into host memory, flags with release.
+/// Copies into host memory; flags are stored with release.
 impl Sink for &LiveDevice {
     fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
         self.reach(at, run.len(), |memory| memory.write(at, run))
@@ -182,7 +184,7 @@ impl Sink for &LiveDevice {
         let aligned = at.0.is_multiple_of(4);
         self.reach(at, 4, |memory| match aligned {
             true => memory.store_u32(at, word),
-            // Nobody can load it with acquire.
+            // An unaligned word cannot be loaded with acquire.
             false => memory.write(at, &word.to_le_bytes()),
         })
     }
@@ -206,12 +208,12 @@ impl DevicePort for LiveDevice {
         until(&self.rt, check).await
     }
 
-    /// Live, every check is asked again in every pass.
+    /// No-op: a live check runs in every pass.
     fn check_again(&self) {}
 
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
         match from {
-            // As entries are fetched.
+            // Fast path of a single segment, as for queue entries.
             [one] if carry == Carry::All && one.bytes as usize == to.len() => {
                 self.reach(one.at, to.len(), |memory| memory.read(one.at, to))?;
             }
@@ -244,7 +246,7 @@ impl DevicePort for LiveDevice {
                     let new = is_new(found, word);
                     if new {
                         memory.read(at, entry)?;
-                        // The word that was judged is the one that is kept.
+                        // Keep the word that `is_new` accepted: memory may have changed since.
                         entry[entry_bytes - 4..].copy_from_slice(&word.to_le_bytes());
                     }
                     Ok(new)
@@ -317,10 +319,10 @@ impl DevicePort for LiveDevice {
     async fn spend(&self, _: Cost) {}
 }
 
-/// After so many passes a fetch that finds nothing says so: who polls may then go to sleep.
+/// Passes without a new entry after which a fetch returns 0, so that a poller can sleep.
 const PASSES_OF_A_FETCH: u32 = 4 * PASSES_UNTIL_PATIENT;
 
-/// Looks once, or in pass after pass until there are entries or there was time for many to come.
+/// Polls once, or in every pass until there is a new entry or [`PASSES_OF_A_FETCH`] passes are over.
 #[inline]
 pub(crate) async fn new_entries(
     rt: &Rt,
@@ -385,7 +387,7 @@ mod tests {
         (rt, device)
     }
 
-    /// And nothing that a check has found is lost on the way.
+    /// No result of a check is lost either.
     #[test]
     fn whoever_is_lucky_again_and_again_leaves_the_others_their_turn() {
         let (rt, looks) = (Rt::live(&STD_CLOCK, None, Log::Off), Rc::new(Cell::new(0_u32)));
@@ -405,7 +407,7 @@ mod tests {
         rt.drop_tasks();
     }
 
-    /// Who has other work meanwhile gets an answer in the same turn.
+    /// The fetch is ready in the first poll of its future.
     #[test]
     fn a_fetch_that_looks_once_waits_for_nobody() {
         let window = window();
@@ -425,8 +427,8 @@ mod tests {
         });
     }
 
-    /// What DC Express leans on, for Miri and for hardware: tags, an entry that is fetched, data whose
-    /// flags are the words that the tags stood in; with one flag, and with one for each packet.
+    /// The orderings that DC Express relies on, for Miri and for hardware: tags, a fetched entry, data
+    /// whose flags replace the tags; with one flag, and with one per packet.
     #[test]
     fn what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there() {
         for flags in [Flags::Last, Flags::EachPacket(128)] {

@@ -1,4 +1,4 @@
-//! Memory of others that a device reaches too, beside its host's.
+//! Memory besides the host's own that a device can access.
 
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Memory;
 
-/// The list, which a device looks at only for what it does not find in what it knows.
+/// Shared list, consulted by a device only after a miss in its own.
 #[derive(Default)]
 pub(super) struct Others {
     list: Mutex<Vec<Memory>>,
@@ -20,8 +20,7 @@ impl Others {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Brings up to date what a device knows, its host's memory first, if it has seen fewer changes than
-    /// there were.
+    /// Updates a device's list after changes; the first element, its host's memory, stays.
     #[cold]
     pub fn find_again(&self, known: &RefCell<Vec<Memory>>, seen: &Cell<u32>) {
         let changes = self.changes.load(Ordering::Acquire);

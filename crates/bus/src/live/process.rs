@@ -1,8 +1,8 @@
-//! Two processes: each brings its own memory and hands the other a descriptor of it over a socket.
+//! Shared memory between two processes: each sends a descriptor of its memory over a socket.
 //!
-//! The host says: magic, version, where its memory begins on the bus, how long it is. The device
-//! answers: magic, version, how long its register window is. After that the socket carries nothing; its
-//! end of file is how each side learns of the other's death.
+//! The host's greeting: magic, version, bus address of its memory, length. The device's answer: magic,
+//! version, length of its register window. After that the socket carries nothing; end of file tells each
+//! side that the other has died.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -22,12 +22,12 @@ use wire::BusAddr;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DOOR");
 const VERSION: u32 = 1;
-/// The longest register window that a device may announce.
+/// Maximum length of the register window that a device may announce, bytes.
 const REGISTER_BYTES_MAX: u32 = 1 << 20;
-/// How long a server may take for its greeting: it greets one host after another, and serves one at a time.
+/// Time limit for the server's greeting: it greets and serves one host at a time.
 const WELCOME: Duration = Duration::from_secs(5);
 
-/// Why two processes do not share a bus.
+/// Error of a shared bus between two processes.
 #[derive(Debug)]
 pub struct ProcessError {
     socket: PathBuf,
@@ -35,7 +35,7 @@ pub struct ProcessError {
 }
 
 impl ProcessError {
-    /// What has failed, without the socket's path.
+    /// The cause, without the socket's path.
     pub fn reason(&self) -> &str {
         &self.what
     }
@@ -53,18 +53,19 @@ fn fail<T>(socket: &Path, doing: &str, error: &dyn fmt::Display) -> Result<T, Pr
     Err(ProcessError { socket: socket.into(), what: std::format!("{doing}: {error}") })
 }
 
-/// The other process, to be asked whether it still lives.
+/// Connection to the other process.
 pub struct Client {
     socket: UnixStream,
     path: PathBuf,
-    /// What both have a descriptor of: either may take its pages away.
+    /// Host memory and register window. Both processes have descriptors of them, so either can release
+    /// their pages.
     memory: [Memory; 2],
-    /// The register window, until the host has been handed it.
+    /// The register window, until it has been sent to the host.
     window: Option<(Memfd, u32)>,
 }
 
 impl Client {
-    /// Hands the host the register window: the device stands behind it from now on.
+    /// Sends the register window to the host: the device is ready.
     pub fn welcome(&mut self) -> Result<(), ProcessError> {
         let Some((window, register_bytes)) = self.window.take() else { return Ok(()) };
         let greeting = greeting_of(u64::from(register_bytes), window.bytes() as u64);
@@ -73,14 +74,14 @@ impl Client {
         sent.or_else(|error| fail(&self.path, "handing out the register window", &error))
     }
 
-    /// Whether the other process has taken pages of the shared memory away, and the kernel had none to fill
-    /// the hole with: what is read there are zeros from then on.
+    /// Returns true if the other process has released pages of the shared memory and the kernel had none to
+    /// replace them: reads return zeros from then on.
     pub fn has_lost_memory(&self) -> bool {
         self.memory.iter().any(Memory::is_lost)
     }
 
-    /// Whether nothing more is to be had of the other process: it has closed its end, by itself or
-    /// because it was killed, or [its memory is lost](Self::has_lost_memory).
+    /// Returns true if the other process has closed its end, has died, or [its memory is
+    /// lost](Self::has_lost_memory).
     pub fn is_gone(&mut self) -> bool {
         if self.has_lost_memory() {
             return true;
@@ -95,13 +96,13 @@ impl Client {
     }
 }
 
-/// The device's side: accepts one host after another. Those that have connected and not yet greeted are
-/// waited for together, each for [`GREETING`](crate::listen::GREETING) at most.
+/// The device's side: accepts one host after another. It waits for the greetings of all connected hosts at
+/// once, each for at most [`GREETING`](crate::listen::GREETING).
 pub struct Server {
     hosts: Acceptor<Host>,
 }
 
-/// A host that has not yet greeted.
+/// A host that has not greeted.
 struct Host(UnixStream);
 
 impl AsFd for Host {
@@ -118,7 +119,7 @@ impl Handshake for Host {
         Ok(Host(socket))
     }
 
-    /// A greeting comes in one piece.
+    /// A greeting arrives in one piece.
     fn advance(self) -> Result<Step<Host>, String> {
         let mut greeting = [0; 24];
         match receive(&self.0, &mut greeting) {
@@ -130,7 +131,7 @@ impl Handshake for Host {
 }
 
 impl Server {
-    /// Listens at a path, for hosts of this user. A socket that a dead server has left there is replaced.
+    /// Listens at a path, for hosts of this user. A dead server's socket is replaced.
     pub fn bind(path: &Path) -> Result<Server, ProcessError> {
         match Acceptor::bind(path) {
             Ok(hosts) => Ok(Server { hosts }),
@@ -138,7 +139,7 @@ impl Server {
         }
     }
 
-    /// Waits for a host and takes its memory. The host goes on when it is [welcomed](Client::welcome).
+    /// Waits for a host and maps its memory. The host continues after [`welcome`](Client::welcome).
     pub fn accept(&self, register_bytes: u32) -> Result<(Shared, Client), ProcessError> {
         let path = self.hosts.path();
         let (socket, greeting, fd) = match self.hosts.next() {
@@ -216,7 +217,7 @@ fn greet_device(
     Ok(Shared { host_memory: memory.map_guarded(memory_base)?, window, others: Arc::default() })
 }
 
-/// Sends a greeting with a memory's descriptor beside it.
+/// Sends a greeting with the descriptor of a memory file.
 fn send(socket: &UnixStream, greeting: &[u8; 24], memory: &Memfd) -> io::Result<()> {
     match fd::send(socket, greeting, &[memory.as_fd()])? {
         24 => Ok(()),
@@ -224,7 +225,7 @@ fn send(socket: &UnixStream, greeting: &[u8; 24], memory: &Memfd) -> io::Result<
     }
 }
 
-/// Receives a greeting and the one descriptor beside it.
+/// Receives a greeting and its descriptor.
 fn receive(socket: &UnixStream, greeting: &mut [u8; 24]) -> io::Result<OwnedFd> {
     let mut fds = Vec::new();
     let got = fd::receive(socket, greeting, &mut fds)?;

@@ -1,11 +1,11 @@
-//! A device's registers in shared memory.
+//! Register window in shared memory.
 
 use wire::BusAddr;
 
 use super::VECTORS;
 use crate::{Masks, Memory};
 
-/// The device's registers, and behind them the counts of its interrupts.
+/// The device's registers, followed by its interrupt counters.
 #[derive(Clone)]
 pub(super) struct Window {
     pub memory: Memory,
@@ -23,7 +23,7 @@ impl Window {
         (register < self.register_bytes).then_some(BusAddr(u64::from(register)))
     }
 
-    /// All ones where there is no register.
+    /// Returns all ones beyond the last register.
     #[inline]
     pub fn load(&self, register: u32) -> u32 {
         let word = self.word(register);
@@ -37,7 +37,7 @@ impl Window {
         }
     }
 
-    /// As [`store`](Self::store), of a host.
+    /// As [`store`](Self::store), by a host: applies the mask registers.
     #[inline]
     pub fn write(&self, register: u32, value: u32) {
         match self.masks {

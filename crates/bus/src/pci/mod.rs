@@ -1,9 +1,9 @@
-//! PCI as a processor sees it: configuration space, by ports or mapped into memory, and a model of what
-//! lies behind it ([`Topology`]).
+//! PCI as seen by a processor: configuration space by ports or mapped into memory (ECAM), and a model of
+//! bridges and functions ([`Topology`]).
 //!
-//! A driver asks for words of 32 bits, and bridges route each access by their registers: by bus numbers, by
-//! windows. What no bridge passes on, and no function answers, reads all ones, and a write to it is lost.
-//! Every access may take time, so each is a future; where there is none to wait for it is ready at once.
+//! Accesses are 32-bit words; bridges route them by their registers: bus numbers and windows. An access
+//! that no bridge forwards or no function claims reads all ones, and a write is dropped. Every access may
+//! take time, so each is a future; it is ready at once if there is nothing to wait for.
 
 mod topology;
 
@@ -13,27 +13,27 @@ use wire::pci::{Bdf, CONFIG_BYTES};
 
 pub use topology::{Claim, Fabric, NodeId, Place, Registers, Topology};
 
-/// Configuration space.
+/// Access to configuration space.
 pub trait ConfigAccess {
-    /// The word at this offset, a multiple of four, of a function's space. All ones where none answers.
+    /// Reads the word at offset `at`, a multiple of 4. Returns all ones if no function answers.
     fn config_read(&self, of: Bdf, at: u16) -> impl Future<Output = u32>;
 
-    /// Changes that word, as far as the function lets it be changed.
+    /// Writes that word; read-only bits keep their value.
     fn config_write(&self, of: Bdf, at: u16, value: u32) -> impl Future<Output = ()>;
 }
 
-/// Memory that functions answer for: their windows.
+/// Access to the memory windows of functions.
 pub trait MemoryAccess {
-    /// The word at this address, a multiple of four. All ones where nobody answers.
+    /// Reads the word at address `at`, a multiple of 4. Returns all ones if no function claims it.
     fn memory_read(&self, at: u64) -> impl Future<Output = u32>;
 
     /// Posts a write of a word.
     fn memory_write(&self, at: u64, value: u32);
 }
 
-/// Ports.
+/// Access to I/O ports.
 pub trait PortAccess {
-    /// The word at this port. All ones where nobody answers.
+    /// Reads the word at this port. Returns all ones if no device claims it.
     fn port_read(&self, at: u16) -> impl Future<Output = u32>;
 
     /// Writes a word to this port.
@@ -50,15 +50,15 @@ impl<T: ConfigAccess> ConfigAccess for &T {
     }
 }
 
-/// Configuration space by two ports (PCI local bus 3.0, 3.2.2.3.2): the first 256 bytes of each function.
+/// Configuration mechanism #1 (PCI local bus 3.0, 3.2.2.3.2): the first 256 bytes of each function.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports<P>(pub P);
 
-/// The port of the address, and of the word there.
+/// CONFIG_ADDRESS and CONFIG_DATA.
 const ADDRESS: u16 = 0xcf8;
 const DATA: u16 = 0xcfc;
 const ENABLE: u32 = 1 << 31;
-/// Bytes of a space that the ports reach.
+/// Bytes of configuration space that the ports reach.
 const PORT_BYTES: u16 = 256;
 
 impl<P: PortAccess> Ports<P> {
@@ -84,12 +84,12 @@ impl<P: PortAccess> ConfigAccess for Ports<P> {
     }
 }
 
-/// Configuration space mapped into memory (PCIe base 5.0, 7.2.2): 4 KiB for each function.
+/// Enhanced configuration access mechanism (PCIe base 5.0, 7.2.2): 4 KiB for each function.
 #[derive(Clone, Copy, Debug)]
 pub struct Ecam<M> {
-    /// How memory is reached.
+    /// Access to memory.
     pub memory: M,
-    /// Where the space of bus 0 begins.
+    /// Address of the configuration space of bus 0.
     pub at: u64,
 }
 
@@ -108,8 +108,8 @@ impl<M: MemoryAccess> ConfigAccess for Ecam<M> {
         }
     }
 
-    /// A configuration write is over when the function has it: it is asked for the word behind it, which
-    /// no write may pass.
+    /// A configuration write is non-posted. Memory writes are posted, so a read of the same word, which no
+    /// posted write can pass, waits until the function has it.
     async fn config_write(&self, of: Bdf, at: u16, value: u32) {
         if let Some(address) = self.address(of, at) {
             self.memory.memory_write(address, value);
@@ -126,7 +126,7 @@ mod tests {
     use core::cell::{Cell, RefCell};
     use runtime::{Log, Rt};
 
-    /// A machine with both ways to one function, 03:02.1.
+    /// A machine with one function, 03:02.1, accessible by both mechanisms.
     #[derive(Default)]
     struct Board {
         address: Cell<u32>,
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(ports.config_read(THERE, 0x10).await, 7);
             assert_eq!(ports.config_read(Bdf::new(3, 2, 0), 0x10).await, u32::MAX);
             assert_eq!(mapped.config_read(Bdf::new(3, 2, 0), 0x10).await, u32::MAX);
-            // What lies behind the first 256 bytes, and behind all of them.
+            // Beyond the first 256 bytes, and beyond the configuration space.
             mapped.config_write(THERE, 0x104, 9).await;
             assert_eq!(mapped.config_read(THERE, 0x104).await, 9);
             assert_eq!(ports.config_read(THERE, 0x104).await, u32::MAX);

@@ -1,8 +1,8 @@
-//! A modelled PCI hierarchy: root buses, bridges, functions. Accesses go where the registers of the bridges
-//! say, and nowhere else; interrupt pins are wired as bridges wire them.
+//! A modelled PCI hierarchy: root buses, bridges, functions. Accesses are routed by the registers of the
+//! bridges alone; interrupt pins are swizzled as bridges do.
 //!
-//! It knows no time. [`Topology`] answers at once; a modelled bus that stands before it asks where an access
-//! leads ([`Topology::claim`]) and sees to what that takes.
+//! It has no notion of time. [`Topology`] answers at once; a modelled bus in front of it looks up the
+//! target ([`Topology::claim`]) and accounts for the time.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -15,46 +15,46 @@ use wire::pci::{
 
 use super::{ConfigAccess, MemoryAccess};
 
-/// A function or a bridge of a topology.
+/// Index of a function or a bridge in a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(usize);
 
-/// A bus that something may be put on.
+/// A bus to which a node can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fabric {
-    /// A bus of the root complex itself, by its number, which is wired in.
+    /// A root bus, by its fixed number.
     Root(u8),
-    /// The bus behind a bridge.
+    /// The secondary bus of a bridge.
     Behind(NodeId),
 }
 
-/// Where something is put: which bus, and which device and function of it.
+/// Attachment point of a node: bus, device, function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The bus.
     pub on: Fabric,
-    /// The device's number.
+    /// Device number, 0 to 31.
     pub device: u8,
-    /// The function's number.
+    /// Function number, 0 to 7.
     pub function: u8,
 }
 
-/// What answers for a function's windows.
+/// Register model of a function's BARs.
 pub trait Registers {
-    /// The word at this offset of this window.
+    /// Reads the word at offset `at` of BAR `bar`.
     fn read(&self, bar: u8, at: u64) -> u32;
-    /// A write to it.
+    /// Writes that word.
     fn write(&self, bar: u8, at: u64, value: u32);
 }
 
-/// What an address leads to.
+/// Target of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The function.
+    /// The function that claims the access.
     pub node: NodeId,
-    /// Its window.
+    /// Number of its BAR.
     pub bar: u8,
-    /// The offset in it, bytes.
+    /// Offset in the BAR, bytes.
     pub at: u64,
 }
 
@@ -62,9 +62,9 @@ struct Node {
     place: Place,
     space: ConfigSpace,
     kind: Kind,
-    /// It has not been pulled out.
+    /// False after surprise removal.
     there: bool,
-    /// It holds its interrupt pin.
+    /// True while the function asserts its interrupt pin.
     asserts: bool,
 }
 
@@ -73,7 +73,7 @@ enum Kind {
     Function { identity: Identity, vectors: Vec<[u32; 4]>, registers: Option<Rc<dyn Registers>> },
 }
 
-/// A hierarchy. Cheap to clone.
+/// A PCI hierarchy. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Topology(Rc<Inner>);
 
@@ -83,29 +83,29 @@ struct Inner {
     changes: Cell<u64>,
 }
 
-/// The size of a table entry, and of the words in it.
+/// Size of an MSI-X table entry, bytes.
 const ENTRY: u64 = MSIX_ENTRY_BYTES as u64;
-/// An MSI-X entry's control word: masked. All are, after a reset.
+/// Vector control of an MSI-X entry: masked. All are masked after a reset.
 const MASKED: u32 = 1;
 
 impl Topology {
-    /// Without anything.
+    /// An empty hierarchy.
     pub fn new() -> Topology {
         Topology::default()
     }
 
-    /// Puts a bridge there.
+    /// Attaches a bridge.
     ///
     /// # Panics
-    /// If something is there, or the bus is not behind a bridge.
+    /// If the place is taken, or its bus is not behind a bridge.
     pub fn bridge(&self, place: Place, identity: BridgeIdentity) -> NodeId {
         self.put(place, ConfigSpace::bridge(identity), Kind::Bridge)
     }
 
-    /// Puts a function there; `registers` answers for what is not its table of vectors.
+    /// Attaches a function; `registers` answers accesses outside the MSI-X table.
     ///
     /// # Panics
-    /// If something is there, or the bus is not behind a bridge.
+    /// If the place is taken, or its bus is not behind a bridge.
     pub fn function(
         &self,
         place: Place,
@@ -136,7 +136,7 @@ impl Topology {
         NodeId(nodes.len() - 1)
     }
 
-    /// Counts what may have changed where an access leads.
+    /// Number of changes that may affect routing.
     pub fn changes(&self) -> u64 {
         self.0.changes.get()
     }
@@ -145,19 +145,19 @@ impl Topology {
         self.0.changes.set(self.changes() + 1);
     }
 
-    /// Pulls something out, and what is behind it: it answers no more.
+    /// Removes a node and everything behind it, without notice: it does not answer any more.
     pub fn remove(&self, NodeId(node): NodeId) {
         self.0.nodes.borrow_mut()[node].there = false;
         self.changed();
     }
 
-    /// Whether it, and every bridge before it, is still there.
+    /// Returns true if the node and every bridge above it are still present.
     pub fn is_there(&self, node: NodeId) -> bool {
         let nodes = self.0.nodes.borrow();
         nodes[node.0].there && path(&nodes, node).all(|bridge| nodes[bridge].there)
     }
 
-    /// Where a memory access of so many bytes leads.
+    /// Target of a memory access of `bytes` bytes at `at`.
     pub fn claim(&self, at: u64, bytes: u64) -> Option<Claim> {
         let nodes = self.0.nodes.borrow();
         let roots =
@@ -167,15 +167,16 @@ impl Topology {
         on.into_iter().find_map(|root| claim_on(&nodes, root, at, bytes))
     }
 
-    /// Whether what this function sends up reaches memory: it, and every bridge before it, is there and may
-    /// master the bus.
+    /// Returns true if the function can access memory: it and every bridge above it are present, with bus
+    /// mastering enabled.
     pub fn is_master(&self, node: NodeId) -> bool {
         let nodes = self.0.nodes.borrow();
         nodes[node.0].masters() && path(&nodes, node).all(|bridge| nodes[bridge].masters())
     }
 
-    /// Address and data of this vector's message; none, if the function sends none: MSI-X is not in use, the
-    /// vector is masked or not there, or nothing that it sends gets through.
+    /// Address and data of the MSI-X message of this vector. `None` if the function sends no message: MSI-X
+    /// is disabled, the vector is masked or does not exist, or the function [is no bus
+    /// master](Self::is_master).
     pub fn message(&self, node: NodeId, vector: u16) -> Option<(u64, u32)> {
         if !self.is_master(node) {
             return None;
@@ -187,13 +188,13 @@ impl Topology {
         sends.then_some((u64::from(high) << 32 | u64::from(low), data))
     }
 
-    /// Holds a function's interrupt pin, or lets it go.
+    /// Asserts or deasserts a function's interrupt pin.
     pub fn set_pin(&self, NodeId(node): NodeId, asserts: bool) {
         self.0.nodes.borrow_mut()[node].asserts = asserts;
     }
 
-    /// The wires of root buses that are held now: bus, device, pin. In the order in which the functions
-    /// that hold them were put there.
+    /// The asserted pins of root buses: bus, device, pin. In the order in which their functions were
+    /// attached.
     pub fn held(&self) -> Vec<(u8, u8, Pin)> {
         let nodes = self.0.nodes.borrow();
         let holding = (0..nodes.len()).map(NodeId).filter(|node| {
@@ -207,7 +208,7 @@ impl Topology {
         let is_root = |node: &Node| node.place.on == Fabric::Root(of.bus());
         let mut on = nodes.iter().any(is_root).then_some(Fabric::Root(of.bus()));
         if on.is_none() {
-            // Down from the root buses: each bridge that has the bus among its own takes it a step further.
+            // Down from the root buses, through each bridge whose bus range contains the bus.
             let mut at = nodes.iter().position(|node| {
                 matches!(node.place.on, Fabric::Root(_)) && node.reaches(of.bus())
             })?;
@@ -241,14 +242,14 @@ impl Node {
         self.there && self.command() & command::BUS_MASTER != 0
     }
 
-    /// Whether a bridge passes a memory access on.
+    /// Returns true if a bridge forwards a memory access.
     fn passes(&self, at: u64, bytes: u64) -> bool {
         let windows = [Space::Memory, Space::Prefetchable];
         matches!(self.kind, Kind::Bridge)
             && windows.iter().any(|space| Window::read(&self.space, *space).holds(at, bytes))
     }
 
-    /// The window of a function that holds these bytes.
+    /// The BAR of a function that holds these bytes, and their offset in it.
     fn window(&self, at: u64, bytes: u64) -> Option<(u8, u64)> {
         let Kind::Function { identity, .. } = &self.kind else { return None };
         identity.bars.iter().flatten().find_map(|bar| {
@@ -256,7 +257,7 @@ impl Node {
             let high = if bar.wide { self.space.word(register + 4) } else { 0 };
             let base = bar::address(self.space.word(register), high);
             let inside = Window::of(base, bar.bytes.into()).holds(at, bytes);
-            // A register that was never written lies nowhere.
+            // A BAR that was never written claims nothing.
             (inside && base != 0).then(|| (bar.number as u8, at - base))
         })
     }
@@ -274,7 +275,7 @@ fn path(nodes: &[Node], NodeId(node): NodeId) -> impl Iterator<Item = usize> + '
     })
 }
 
-/// The wire of a root bus that a function's pin leads to.
+/// The pin on the root bus to which a function's pin is wired.
 fn wire(nodes: &[Node], node: NodeId) -> Option<(u8, u8, Pin)> {
     let own = &nodes[node.0];
     let header = wire::pci::Header::read(&own.space).filter(|h| h.layout == Layout::Device)?;
@@ -327,7 +328,7 @@ impl ConfigAccess for Topology {
 }
 
 impl Node {
-    /// A function-level reset: all of it is as it was when the machine was switched on.
+    /// Function-level reset: all state returns to its power-on value.
     fn reset(&mut self) {
         if let Kind::Function { identity, vectors, .. } = &mut self.kind {
             let many = wire::pci::Header::read(&self.space).is_some_and(|h| h.multifunction);
@@ -355,7 +356,7 @@ impl Node {
 }
 
 impl Topology {
-    /// Reads a word of a window: a vector's, or what the function's registers answer; none: zeros.
+    /// Reads a word of a BAR: the MSI-X table, or the function's registers. Zero if it has none.
     pub fn load(&self, claim: Claim) -> u32 {
         let mut nodes = self.0.nodes.borrow_mut();
         let node = &mut nodes[claim.node.0];
@@ -367,7 +368,7 @@ impl Topology {
         registers.map_or(0, |registers| registers.read(claim.bar, claim.at))
     }
 
-    /// Writes a word of a window.
+    /// Writes a word of a BAR.
     pub fn store(&self, claim: Claim, value: u32) {
         let mut nodes = self.0.nodes.borrow_mut();
         let node = &mut nodes[claim.node.0];
