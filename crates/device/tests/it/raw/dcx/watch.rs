@@ -1,5 +1,5 @@
-//! Observer of the front end's DMA: writes are allowed to buffers of fetched reads and to the rings of enabled
-//! queues, and nowhere else.
+//! Observer of the front end's DMA: writes are allowed to buffers of fetched reads and to the rings of
+//! enabled queues, and nowhere else.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Observer of the controller's DMA: it may access only memory that the host has given since the controller was
-//! enabled, and none while CSTS.RDY is 0.
+//! Observer of the controller's DMA: it may access only memory that the host has given since the controller
+//! was enabled, and none while CSTS.RDY is 0.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
