@@ -137,7 +137,7 @@ impl MediumState {
     /// The same, to be changed in memory alone: others may do so at the same time.
     ///
     /// # Errors
-    /// As [`new`](Kept::new).
+    /// As [`new`](MediumState::new).
     pub fn to_read(plan: &Plan) -> Result<MediumState, RunError> {
         MediumState::locked(plan, Lock::shared)
     }
