@@ -104,7 +104,7 @@ impl<P: Pages> Ftl<P> {
     }
 
     /// Returns when less space is left than the notification threshold
-    /// ([`GcControl::Named`](policy::Lead::Named)).
+    /// ([`GcControl::Named`](policy::GcControl::Named)).
     pub async fn short(&self) {
         loop {
             let seen = self.0.collect.version();

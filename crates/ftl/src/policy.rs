@@ -147,7 +147,7 @@ pub enum GcControl {
     /// Host-directed GC: at any time on superblocks that the host requests
     /// ([`Ftl::collect`](crate::Ftl::collect)). The host is notified when fewer than this many units are
     /// left. If it does not respond while a write waits, the collector starts on its own as with
-    /// [`Held`](Lead::Held).
+    /// [`Held`](GcControl::Held).
     Named(u64),
 }
 

@@ -109,7 +109,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// As [`validate_cq`](Self::judge_cq), for a submission queue.
+    /// As [`validate_cq`](Self::validate_cq), for a submission queue.
     fn validate_sq(&self, data: DataPointer, create: CreateSq) -> Result<BusAddr, Status> {
         match self.cqs.borrow().get(usize::from(create.cqid.0)) {
             // 5.5: an identifier out of range, and one without a completion queue, have different status

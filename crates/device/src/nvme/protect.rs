@@ -114,12 +114,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(Some(WithPi { kind: metadata.kind, says, moves, inline, lba_bytes }))
     }
 
-    /// As [`with_pi`](Self::guarded), for a namespace known to have metadata.
+    /// As [`with_pi`](Self::with_pi), for a namespace known to have metadata.
     fn of_access(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
         self.with_pi(ns, access.protection, access.lba)?.ok_or(Status::INVALID_FIELD)
     }
 
-    /// As [`with_pi`](Self::guarded), for commands that neither insert nor strip protection information.
+    /// As [`with_pi`](Self::with_pi), for commands that neither insert nor strip protection information.
     fn compared(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
         let with_pi = self.of_access(ns, access)?;
         if with_pi.kind.is_some() && with_pi.says.act {
@@ -448,7 +448,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// As [`with_pi_copy`](Self::guarded_copy), for one source range.
+    /// As [`with_pi_copy`](Self::with_pi_copy), for one source range.
     pub(super) fn with_pi_source(
         &self,
         ns: Namespace,
