@@ -1,10 +1,9 @@
-//! Memory that another party may write at any moment, and the only ways to touch it.
+//! Memory that another party may write at any moment, and the only functions that access it.
 //!
-//! A module of the bus with `unsafe`. Shared bytes are never a `&[u8]`: they cross
-//! into private memory, and back, through [`Memory::read`] and [`Memory::write`]; single words are
-//! loaded with acquire and stored with release. A party that breaks the protocol by writing while we
-//! copy gives us some mixture of old and new bytes and nothing worse: every access is atomic, word by
-//! word or byte by byte.
+//! A module of the bus with `unsafe`. Shared bytes are never a `&[u8]`: they are copied into and out of
+//! private memory through [`Memory::read`] and [`Memory::write`]; single words are loaded with acquire and
+//! stored with release. A party that breaks the protocol by writing during a copy causes a mixture of old
+//! and new bytes and nothing worse: every access is atomic, word by word or byte by byte.
 #![allow(unsafe_code)]
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -15,10 +14,10 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use wire::BusAddr;
 
-/// Regions begin and end on this boundary.
+/// Alignment of the begin and end of regions, in bytes.
 pub const REGION_ALIGN: usize = 4096;
 
-/// Who returns the bytes, and how.
+/// Owner of the bytes: frees or unmaps them.
 enum Owner {
     Heap {
         block: NonNull<u8>,
@@ -26,7 +25,7 @@ enum Owner {
     },
     #[cfg(feature = "std")]
     Mapping(crate::fd::Mapped),
-    /// A mapping of a peer's file, which may fail under us.
+    /// Mapping of a peer's file, whose pages may disappear.
     #[cfg(feature = "std")]
     Guarded(crate::fd::Mapped, &'static crate::guard::Slot),
     Lent,
@@ -35,14 +34,14 @@ enum Owner {
 struct Region {
     start: NonNull<u8>,
     bytes: usize,
-    /// False for a mapping that may only be read.
+    /// False for a read-only mapping.
     writable: bool,
     owner: Owner,
 }
 
-// SAFETY: a region is plain bytes at a fixed place. It is only ever reached through atomic accesses
-// (or, on x86-64, string moves that have the effect of byte-sized relaxed atomic accesses), so any
-// number of threads may do so at once; the owner frees it once, when the last handle goes.
+// SAFETY: a region is plain bytes at a fixed address. It is only reached through atomic accesses (or, on
+// x86-64, string moves that have the effect of byte-sized relaxed atomic accesses), so any number of
+// threads may access it at once; the owner frees it once, when the last handle is dropped.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -54,12 +53,12 @@ pub struct Memory {
     base: BusAddr,
 }
 
-/// An access that does not lie wholly inside the memory it was meant for.
+/// Error: an access does not lie completely inside the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// Its first byte.
+    /// Bus address of the first byte.
     pub at: BusAddr,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
@@ -72,11 +71,11 @@ impl fmt::Display for OutOfRange {
 impl core::error::Error for OutOfRange {}
 
 impl Memory {
-    /// Zeroed memory of this process, seen on the bus at `base`. `bytes` is rounded up to a page.
+    /// Allocates zeroed memory of this process at bus address `base`. `bytes` is rounded up to a page.
     pub fn private(bytes: usize, base: BusAddr) -> Memory {
         let bytes = bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN);
-        // Aligned here and not by the allocator: one that aligns has to clear the memory by hand, and
-        // so touches all of it.
+        // Aligned here, because an allocator that aligns clears the memory explicitly, and so touches all
+        // of it.
         let layout = Layout::from_size_align(bytes + REGION_ALIGN, 16).expect("it fits the heap");
         // SAFETY: the layout's size is not zero.
         let block = unsafe { alloc_zeroed(layout) };
@@ -88,18 +87,18 @@ impl Memory {
         Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base }
     }
 
-    /// Memory that somebody else keeps: what a driver without an operating system is given.
+    /// Wraps memory with another owner, as given to a driver without an operating system.
     ///
     /// # Safety
-    /// `start` is aligned to [`REGION_ALIGN`] and points to `bytes` readable and writable bytes, which
-    /// stay so as long as any clone lives and which no Rust reference reaches meanwhile.
+    /// `start` is aligned to [`REGION_ALIGN`] and points to `bytes` readable and writable bytes, which stay
+    /// valid while any clone lives and are not reached by a Rust reference meanwhile.
     pub unsafe fn lent(start: NonNull<u8>, bytes: usize, base: BusAddr) -> Memory {
         assert!(start.as_ptr().addr().is_multiple_of(REGION_ALIGN));
         let owner = Owner::Lent;
         Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base }
     }
 
-    /// A mapping of `fd`, unmapped with the last clone.
+    /// Maps `fd`; unmapped with the last clone.
     #[cfg(feature = "std")]
     pub(crate) fn map(
         fd: std::os::fd::BorrowedFd<'_>,
@@ -111,8 +110,7 @@ impl Memory {
         Ok(Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base })
     }
 
-    /// A mapping of a part of a peer's file, which may be cut short under us: see
-    /// [`is_lost`](Self::is_lost).
+    /// Maps a part of a peer's file, which may be truncated at any time: see [`is_lost`](Self::is_lost).
     #[cfg(feature = "std")]
     pub(crate) fn map_guarded(
         fd: std::os::fd::BorrowedFd<'_>,
@@ -126,7 +124,7 @@ impl Memory {
         let slot = match crate::guard::guard(at, length) {
             Ok(slot) => slot,
             Err(error) => {
-                // SAFETY: the mapping was just made, and nobody has seen it.
+                // SAFETY: the mapping was just made, and has no other user.
                 unsafe { mapped.unmap() };
                 return Err(error);
             }
@@ -135,15 +133,15 @@ impl Memory {
         Ok(Memory { region: Arc::new(Region { start, bytes, writable, owner }), base })
     }
 
-    /// Faults all of a writable mapping in: what its file lacks (room on a disk, length) is an error here,
-    /// and no lost store later.
+    /// Populates a writable mapping: what its file lacks (disk space, length) is an error here, not a lost
+    /// store later.
     #[cfg(feature = "std")]
     pub(crate) fn populate(&self) -> std::io::Result<()> {
         crate::fd::populate(self.region.start, self.region.bytes)
     }
 
-    /// Whether the file behind this memory has failed since it was mapped: what was read since then may
-    /// be zeros, what was written is nowhere.
+    /// Returns true if the file behind this memory has failed since it was mapped: reads since then may
+    /// have returned zeros, and writes are lost.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
@@ -153,37 +151,37 @@ impl Memory {
         }
     }
 
-    /// Where it begins in this process: for handing to the kernel, never to be followed.
+    /// Start address in this process, for the kernel; it must not be dereferenced.
     #[cfg(feature = "std")]
     pub(crate) fn start(&self) -> *mut u8 {
         self.region.start.as_ptr()
     }
 
-    /// The same bytes, seen on the bus somewhere else.
+    /// The same bytes at another bus address.
     pub fn at_base(&self, base: BusAddr) -> Memory {
         Memory { region: self.region.clone(), base }
     }
 
-    /// Where bytes of it lie in this process: for who has to hand an address to a program that is not ours.
-    /// It is good as long as any clone lives, and everything else that reaches it does so word by word.
+    /// Address of these bytes in this process, for foreign code that takes a pointer. It is valid while any
+    /// clone lives; all other accesses are atomic, word by word.
     ///
     /// # Errors
-    /// They do not lie inside, or may not be changed.
+    /// If the bytes do not lie inside, or are read-only.
     pub fn address(&self, at: BusAddr, bytes: usize) -> Result<*mut u8, OutOfRange> {
         self.place_to_change(at, bytes)
     }
 
-    /// Where it begins on the bus.
+    /// Bus address of the first byte.
     pub fn base(&self) -> BusAddr {
         self.base
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.region.bytes
     }
 
-    /// Whether `bytes` bytes at `at` lie inside.
+    /// Returns true if the `bytes` bytes at `at` lie inside.
     #[inline]
     pub fn holds(&self, at: BusAddr, bytes: usize) -> bool {
         let Some(offset) = at.0.checked_sub(self.base.0) else { return false };
@@ -200,7 +198,7 @@ impl Memory {
         Ok(unsafe { self.region.start.as_ptr().add(offset) })
     }
 
-    /// The place of bytes that are to be changed. Memory that may only be read has none.
+    /// Address of writable bytes. Fails on read-only memory.
     #[inline]
     fn place_to_change(&self, at: BusAddr, bytes: usize) -> Result<*mut u8, OutOfRange> {
         if !self.region.writable {
@@ -209,16 +207,16 @@ impl Memory {
         self.place(at, bytes)
     }
 
-    /// Copies bytes out. What was published by a word loaded before with acquire is seen.
+    /// Copies bytes out. Sees everything published by a word that was loaded before with acquire.
     #[inline]
     pub fn read(&self, at: BusAddr, to: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.place(at, to.len())?;
-        // SAFETY: `from` is valid for `to.len()` bytes and `to` is ours alone.
+        // SAFETY: `from` is valid for `to.len()` bytes and `to` is exclusive.
         unsafe { copy_out(from, to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
-    /// Copies bytes in. They are published by a word stored after with release.
+    /// Copies bytes in. A word stored afterwards with release publishes them.
     #[inline]
     pub fn write(&self, at: BusAddr, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.place_to_change(at, from.len())?;
@@ -227,9 +225,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies words of eight bytes out, each as it lies in memory, if the last of them, in which a flag lies,
-    /// `is_new`. It is loaded first and with acquire: what its writer wrote before it is seen, here and from
-    /// here on.
+    /// Loads 8-byte words in native byte order if `is_new` accepts the last one, which holds a flag. The
+    /// last word is loaded first and with acquire: its writer's earlier stores are visible in the other
+    /// words and afterwards.
     ///
     /// # Panics
     /// If `at` is not 8-byte aligned.
@@ -243,7 +241,7 @@ impl Memory {
         if !from.addr().is_multiple_of(8) {
             not_aligned(at);
         }
-        // SAFETY: in range and aligned, and nobody reaches the region but by atomic accesses.
+        // SAFETY: in range and aligned, and the region is only reached by atomic accesses.
         let word = |n| unsafe { AtomicU64::from_ptr(from.add(8 * n).cast()) };
         let last = word(N - 1).load(Ordering::Acquire);
         if !is_new(last) {
@@ -256,7 +254,7 @@ impl Memory {
         Ok(Some(words))
     }
 
-    /// Copies such words in, as [`write`](Self::write).
+    /// Stores 8-byte words, as [`write`](Self::write).
     ///
     /// # Panics
     /// If `at` is not 8-byte aligned.
@@ -277,10 +275,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes in; if they end with a flag, the last word after the rest and with release.
+    /// Copies bytes in. If they end with a flag, that word is stored after the rest and with release.
     ///
     /// # Panics
-    /// If there is a flag, and the bytes are no whole word or do not end where a word does.
+    /// If there is a flag, and the bytes are shorter than a word or do not end on a word boundary.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn put(&self, at: BusAddr, from: &[u8], flag: bool) -> Result<(), OutOfRange> {
@@ -294,7 +292,7 @@ impl Memory {
         self.store_u32(BusAddr(at.0 + body.len() as u64), word)
     }
 
-    /// Sets bytes to zero.
+    /// Fills bytes with zeros.
     pub fn zero(&self, at: BusAddr, bytes: usize) -> Result<(), OutOfRange> {
         const ZEROS: [u8; 4096] = [0; 4096];
         self.place_to_change(at, bytes)?;
@@ -307,8 +305,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Brings the lines of these bytes near, to be read or written soon. Does nothing where there is no such
-    /// instruction, and nothing for bytes outside.
+    /// Prefetches the cache lines of these bytes for writing. No-op on processors without such an
+    /// instruction, and for bytes outside.
     #[inline]
     pub fn prefetch(&self, at: BusAddr, bytes: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -320,7 +318,7 @@ impl Memory {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch), of the one line that this byte lies in.
+    /// As [`prefetch`](Self::prefetch), for the cache line of this byte.
     #[inline]
     pub fn prefetch_line(&self, at: BusAddr) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -329,7 +327,7 @@ impl Memory {
         }
     }
 
-    /// Loads a word with acquire: what its writer wrote before is seen after.
+    /// Loads a word with acquire: stores before the writer's release are visible afterwards.
     ///
     /// # Panics
     /// If `at` is not 4-byte aligned.
@@ -338,7 +336,7 @@ impl Memory {
         Ok(u32::from_le(self.word(at)?.load(Ordering::Acquire)))
     }
 
-    /// Stores a word with release: what we wrote before is seen by whoever loads it.
+    /// Stores a word with release: a load of it with acquire sees the stores before it.
     ///
     /// # Panics
     /// If `at` is not 4-byte aligned.
@@ -349,7 +347,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Adds to a word, with release, and returns what it held before.
+    /// Adds to a word, with acquire and release; returns its previous value.
     ///
     /// # Panics
     /// If `at` is not 4-byte aligned.
@@ -365,25 +363,25 @@ impl Memory {
         if !place.addr().is_multiple_of(4) {
             not_aligned(at);
         }
-        // SAFETY: in range and aligned; the region lives as long as `self`, and nobody reaches it but
-        // by atomic accesses.
+        // SAFETY: in range and aligned; the region lives as long as `self`, and is only reached by atomic
+        // accesses.
         Ok(unsafe { AtomicU32::from_ptr(place.cast()) })
     }
 }
 
-/// Brings the line of this place near, to be written soon.
+/// Prefetches one cache line for writing.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn prefetch_place(place: *mut u8) {
-    // The compiler's own prefetch becomes one for reading where it does not know the processor, and the line
-    // would still be shared. Processors that lack this one take it for nothing.
+    // The compiler's intrinsic becomes a read prefetch if the target processor is unknown, and the line
+    // would still be shared. Processors without `prefetchw` execute it as a no-op.
     // SAFETY: a prefetch accesses nothing that the program can see and faults nowhere.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
     }
 }
 
-/// Out of line, so that what checks is small enough to be put where it is used.
+/// Out of line, so that the check is small enough to be inlined.
 #[cold]
 #[inline(never)]
 fn not_aligned(at: BusAddr) -> ! {
@@ -409,18 +407,18 @@ impl Drop for Region {
     }
 }
 
-/// Bytes of a cache line.
+/// Length of a cache line, bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 
-/// Copies of at most so many bytes are done word by word: a string move takes longer to begin.
+/// Copies up to this length, in bytes, are done word by word: a string move has a higher start-up cost.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SHORT: usize = 128;
 
 /// Copies `bytes` bytes out of shared memory.
 ///
 /// # Safety
-/// Both places are valid for `bytes` bytes and do not overlap; `to` is ours alone.
+/// Both ranges are valid for `bytes` bytes and do not overlap; `to` is exclusive.
 #[inline]
 unsafe fn copy_out(shared: *mut u8, to: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -435,7 +433,7 @@ unsafe fn copy_out(shared: *mut u8, to: *mut u8, bytes: usize) {
 /// Copies `bytes` bytes into shared memory.
 ///
 /// # Safety
-/// Both places are valid for `bytes` bytes and do not overlap; nobody writes to `from` meanwhile.
+/// Both ranges are valid for `bytes` bytes and do not overlap; `from` is not written meanwhile.
 #[inline]
 unsafe fn copy_in(from: *const u8, shared: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -448,14 +446,13 @@ unsafe fn copy_in(from: *const u8, shared: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// Both places are valid for `bytes` bytes and do not overlap.
+/// Both ranges are valid for `bytes` bytes and do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 unsafe fn move_string(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise. The compiler sees an opaque block that may read and write memory
-    // as a loop of relaxed atomic byte accesses would. An x86 string move makes each byte such an
-    // access, so a racing writer can mix bytes and nothing else. The direction flag is clear by the
-    // calling convention.
+    // SAFETY: the caller's promise. To the compiler this is an opaque block that may access memory as a
+    // loop of relaxed atomic byte accesses would. An x86 string move makes each byte such an access, so a
+    // racing writer can mix bytes and nothing else. The direction flag is clear by the calling convention.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -467,8 +464,8 @@ unsafe fn move_string(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// [`copy_out`] for short copies, where there is no string move, and under Miri: relaxed atomic words
-/// where the shared place is aligned, and bytes elsewhere.
+/// [`copy_out`] for short copies, for processors without a string move, and under Miri: relaxed atomic
+/// words if the shared address is aligned, else bytes.
 ///
 /// # Safety
 /// As [`copy_out`].
@@ -492,7 +489,7 @@ unsafe fn copy_out_portably(shared: *mut u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The other way; see [`copy_out_portably`].
+/// [`copy_in`] for the same cases; see [`copy_out_portably`].
 ///
 /// # Safety
 /// As [`copy_in`].
@@ -547,11 +544,11 @@ mod tests {
         for (skip, bytes) in [(0, 512), (1, 511), (3, 64), (8, 8), (5, 0), (7, 593)] {
             let (from, to) = (&source[skip..skip + bytes], &mut vec![0; bytes]);
             let at = BusAddr(BASE.0 + skip as u64);
-            // Memory of its own each time: Miri does not follow a place that is written by words and
+            // Separate memory for each copy: Miri does not support a location that is written by words and
             // then by bytes.
             let memory = Memory::private(4096, BASE);
             let shared = memory.place(at, bytes).unwrap();
-            // SAFETY: the places are private to this test, distinct and long enough.
+            // SAFETY: the ranges are private to this test, distinct and long enough.
             unsafe { copy_in_portably(from.as_ptr(), shared, bytes) };
             memory.read(at, to).unwrap();
             assert_eq!(to, from);
@@ -565,7 +562,7 @@ mod tests {
         }
     }
 
-    /// The one ordering that every protocol here leans on, for Miri and for hardware.
+    /// The ordering that every protocol here relies on, for Miri and for hardware.
     #[test]
     fn what_was_written_before_a_release_is_seen_after_the_acquire() {
         let memory = Memory::private(4096, BASE);

@@ -1,11 +1,12 @@
-//! A machine of QEMU's without a processor: its qtest socket takes accesses to ports and memory, and tells
-//! of interrupt lines. Hardware that nobody here wrote, for drivers that are ours.
+//! Driver of QEMU's device models over qtest: a machine without a processor, whose socket takes accesses to
+//! ports and memory and reports interrupt lines. The hardware models are independent of this project; the
+//! drivers are ours.
 //!
-//! QEMU's memory is a file that is mapped here too (`memory-backend-file,share=on`), so that rings and
-//! buffers are reached as on any live bus; registers and configuration space go over the socket, an access a
-//! line of text. Writes are posted: nobody waits for their answers, which a thread takes in, and a read has
-//! the answer to all that went before it. MSI-X messages go to words of that memory. QEMU's virtual clock
-//! stands still unless it is [stepped](Machine::step).
+//! QEMU's memory is a file that is mapped here too (`memory-backend-file,share=on`), so rings and buffers
+//! are accessed as on any live bus. Registers and configuration space go over the socket, one access per
+//! line of text. Writes are posted: a thread receives their answers, and a read returns after the answers
+//! to all earlier commands. MSI-X messages go to words of that memory. QEMU's virtual clock stands still
+//! unless it is [stepped](Machine::step).
 
 mod socket;
 
@@ -31,14 +32,14 @@ use crate::{Arena, Buffer, Memory, OutOfMemory};
 pub use socket::LINES;
 use socket::Socket;
 
-/// No access takes longer, or the machine is gone.
+/// Time limit of an answer; then the machine counts as gone.
 const ANSWER: Span = Span::s(20);
-/// Vectors of a function that are listened to.
+/// Maximum number of vectors of a function.
 pub const VECTORS: u16 = 64;
-/// What a message writes, whatever its vector: the word that it goes to says which that is.
+/// Data of every MSI-X message: the word at its address identifies the vector.
 const MESSAGE: u32 = 1;
 
-/// Why a machine cannot be used.
+/// Error of a machine: its socket, its memory file, or an answer.
 #[derive(Debug)]
 pub struct QtestError(String);
 
@@ -50,7 +51,7 @@ impl fmt::Display for QtestError {
 
 impl core::error::Error for QtestError {}
 
-/// A machine. Cheap to clone; bound to the thread of its executor.
+/// A QEMU machine. Cheap to clone; bound to the thread of its executor.
 #[derive(Clone)]
 pub struct Machine(Rc<Inner>);
 
@@ -62,11 +63,11 @@ struct Inner {
 }
 
 impl Machine {
-    /// Connects to the socket of QEMU's option `-qtest`, and maps the file of the machine's memory from
-    /// `reserved` bytes on, which is what drivers may use.
+    /// Connects to the socket of QEMU's option `-qtest`, and maps the machine's memory file from offset
+    /// `reserved` on, bytes: the part for drivers.
     ///
     /// # Errors
-    /// The file or the socket is not there, or the file holds no more than what is reserved.
+    /// The file or the socket cannot be opened, or the file is not longer than `reserved`.
     pub fn open(
         rt: &Rt,
         socket: &Path,
@@ -93,7 +94,7 @@ impl Machine {
         Ok(Machine(Rc::new(Inner { rt: rt.clone(), socket, memory: mapped, arena })))
     }
 
-    /// Sends a command and waits for its answer: a number, or 0 where there is none.
+    /// Sends a command and waits for its answer: a number, or 0 if it has none.
     async fn ask(&self, command: &str) -> Result<u64, QtestError> {
         let Inner { rt, socket, .. } = &*self.0;
         let number = socket.send(command);
@@ -110,44 +111,44 @@ impl Machine {
         waited.await
     }
 
-    /// Tells of the lines of this interrupt controller from now on, by its name in QEMU. They do not reach
-    /// it any more.
+    /// Starts reporting the input lines of an interrupt controller, given by its name in QEMU. They are
+    /// disconnected from the controller.
     ///
     /// # Errors
-    /// There is no such controller, or no machine.
+    /// QEMU rejects the name, or the machine is gone.
     pub async fn intercept(&self, controller: &str) -> Result<(), QtestError> {
         self.ask(&std::format!("irq_intercept_in {controller}")).await.map(drop)
     }
 
-    /// Lets the machine's virtual time go on.
+    /// Advances the machine's virtual clock.
     ///
     /// # Errors
-    /// There is no machine any more.
+    /// The machine is gone.
     pub async fn step(&self, by: Span) -> Result<(), QtestError> {
         self.ask(&std::format!("clock_step {}", by.0 / 1000)).await.map(drop)
     }
 
-    /// How often each line has been raised since the machine was opened.
+    /// Number of rising edges of each line since the machine was opened.
     pub fn raised(&self) -> [u32; LINES] {
         core::array::from_fn(|line| self.0.socket.raised(line))
     }
 
-    /// Whether a line is held now.
+    /// Returns true if the line is asserted.
     pub fn is_held(&self, line: u8) -> bool {
         self.0.socket.is_held(line.into())
     }
 
-    /// Memory that drivers may use.
+    /// Allocator of the memory for drivers.
     pub fn arena(&self) -> &Arena {
         &self.0.arena
     }
 
-    /// How many commands it was sent.
+    /// Number of commands sent.
     pub fn accesses(&self) -> u64 {
         self.0.socket.sent()
     }
 
-    /// Why nothing answers any more; none, if it does.
+    /// The reason why the machine does not answer any more. `None` if it does.
     pub fn gone(&self) -> Option<String> {
         if self.0.memory.is_lost() {
             return Some("the file of its memory was cut short".to_string());
@@ -155,10 +156,10 @@ impl Machine {
         self.0.socket.is_gone().then(|| self.0.socket.why())
     }
 
-    /// The function whose registers begin at this address. It listens to no interrupts yet.
+    /// Creates the function whose registers begin at this address. It listens to no interrupts yet.
     ///
     /// # Errors
-    /// No memory is left for the words that its messages go to.
+    /// If no memory is left for the words to which its messages go.
     pub fn endpoint(&self, registers: u64) -> Result<Endpoint, OutOfMemory> {
         let words = self.arena().buffer(4 * usize::from(VECTORS))?;
         words.zero();
@@ -201,16 +202,16 @@ impl MemoryAccess for Machine {
     }
 }
 
-/// What a function's interrupts are to its driver.
+/// Interrupt state of a function.
 struct Interrupts {
-    /// A word for each vector's messages.
+    /// One word per vector, the target of its messages.
     words: Buffer,
     counts: Vec<Cell<u32>>,
-    /// The line of its pin, and how often that had been raised when it was last looked at.
+    /// Line of its pin, and the number of rising edges counted so far.
     line: Cell<Option<(u8, u32)>>,
 }
 
-/// A function of the machine. Cheap to clone.
+/// A function of the machine, as reached by its driver. Cheap to clone.
 #[derive(Clone)]
 pub struct Endpoint {
     machine: Machine,
@@ -219,7 +220,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The driver's end for it.
+    /// Host port of the function.
     pub fn host(&self) -> LiveHost {
         LiveHost::before(&self.machine.0.rt, self.machine.arena().clone(), self.clone())
     }
@@ -227,33 +228,33 @@ impl Endpoint {
     /// Address and data of this vector's message.
     ///
     /// # Panics
-    /// If there is no such vector.
+    /// If `vector >= VECTORS`.
     pub fn message(&self, vector: u16) -> (BusAddr, u32) {
         assert!(vector < VECTORS);
         (BusAddr(self.interrupts.words.at().0 + 4 * u64::from(vector)), MESSAGE)
     }
 
-    /// This line is the function's pin, and counts as its vector 0; none: it is not listened to.
+    /// Sets the line that is the function's pin; it counts as vector 0. `None` stops listening.
     pub fn listen(&self, line: Option<u8>) {
         let raised = |line: u8| self.machine.0.socket.raised(line.into());
         self.interrupts.line.set(line.map(|line| (line, raised(line))));
     }
 
-    /// Interrupts of this vector so far. A message leaves a word that is not zero; two may leave one, and
-    /// whoever looks for what they told of finds it all.
+    /// Number of interrupts of this vector so far. A message sets the vector's word to nonzero; two
+    /// messages may be counted as one, and the driver's search for completions finds the work of both.
     fn count(&self, vector: u16) -> u32 {
         let own = &self.interrupts;
         let count = &own.counts[usize::from(vector)];
         let at = 4 * usize::from(vector);
         if own.words.load_u32(at) != 0 {
             own.words.store_u32(at, 0);
-            // Before what the message told of is looked for: one that comes after that look stays.
+            // Clear before the driver looks for completions: a message after that look sets the word again.
             fence(Ordering::SeqCst);
             count.set(count.get().wrapping_add(1));
         }
         if let (0, Some((line, seen))) = (vector, own.line.get()) {
             let raised = self.machine.0.socket.raised(line.into());
-            // A level that stays is an interrupt that goes on.
+            // A line that stays asserted is a pending interrupt.
             if raised != seen || self.machine.is_held(line) {
                 own.line.set(Some((line, raised)));
                 count.set(count.get().wrapping_add(1));
@@ -294,8 +295,8 @@ mod tests {
 
     const RESERVED: u64 = 8192;
 
-    /// A folder with a machine's memory and socket, and a thread that answers as `answer` does, until that is
-    /// nothing, or its other end has gone.
+    /// A folder with a machine's memory and socket, and a thread that sends `answer(line)` until that is
+    /// empty or the connection ends.
     struct Fake(PathBuf);
 
     impl Fake {

@@ -1,4 +1,4 @@
-//! The socket: commands go out, one a line, and a thread takes in answers and the news of interrupt lines.
+//! qtest socket: sends commands, one per line; a thread receives answers and changes of interrupt lines.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Lines of an interrupt controller that are told of.
+/// Number of lines of an interrupt controller that are reported.
 pub const LINES: usize = 32;
-/// A line of text is no longer, or it is not qtest that speaks.
+/// Maximum length of a line of text in bytes; a longer one is not qtest.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Answers that nobody has asked for yet, at most: those of futures that were dropped.
+/// Maximum number of answers without a reader: those of dropped futures.
 const ANSWERS_MAX: usize = 1024;
-/// A write into the socket takes no longer, or the other side does not read any more.
+/// Time limit of a write to the socket; then the peer does not read any more.
 const SENDING: Duration = Duration::from_secs(20);
 
-/// What the thread has seen.
+/// State shared with the reader thread.
 struct SocketState {
-    /// Commands that have been answered.
+    /// Number of answered commands.
     answered: AtomicU64,
-    /// Answers that say more than that it is done, by the commands' numbers.
+    /// Answers that are not a bare OK, by command number.
     answers: Mutex<BTreeMap<u64, Result<u64, String>>>,
     raised: [AtomicU32; LINES],
     held: [AtomicBool; LINES],
@@ -42,7 +42,7 @@ impl SocketState {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Takes one line in. False: it is not qtest's.
+    /// Handles one line. Returns false if it is not qtest's.
     fn take(&self, line: &str) -> bool {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
@@ -85,7 +85,7 @@ fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// One end of the connection, and the thread that listens at it.
+/// One end of the connection, and the thread that reads it.
 pub(super) struct Socket {
     stream: UnixStream,
     seen: Arc<SocketState>,
@@ -114,7 +114,7 @@ impl Socket {
         Ok(Socket { stream, seen, sent: AtomicU64::new(0), thread: Some(thread) })
     }
 
-    /// Sends a command, and gives its number.
+    /// Sends a command; returns its number.
     pub fn send(&self, command: &str) -> u64 {
         let number = self.sent.fetch_add(1, Ordering::Relaxed);
         let line = std::format!("{command}\n");
@@ -126,7 +126,7 @@ impl Socket {
         number
     }
 
-    /// The answer to the command of this number, if it has come.
+    /// The answer to the command of this number, if it has arrived.
     pub fn answer(&self, number: u64) -> Option<Result<u64, String>> {
         if self.seen.answered.load(Ordering::Acquire) <= number {
             return None;
@@ -155,7 +155,7 @@ impl Socket {
         self.seen.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Nothing is believed from here on, for this reason.
+    /// Closes the connection and records the reason.
     pub fn close(&self, why: &str) {
         self.seen.close(why);
         let _ = self.stream.shutdown(Shutdown::Both);

@@ -1,4 +1,4 @@
-//! The device's end of the modelled bus.
+//! Device port of the modelled bus.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -18,7 +18,7 @@ use crate::{
     Carry, Cost, DevicePort, DmaError, Flags, Looks, OutOfRange, Payload, Posting, Segment,
 };
 
-/// The device's end. Cheap to clone.
+/// Device port. Cheap to clone.
 #[derive(Clone)]
 pub struct SimDevice {
     bus: Rc<Bus>,
@@ -30,7 +30,7 @@ impl SimDevice {
     }
 
     fn validate(&self, segments: &[Segment]) -> Result<(), DmaError> {
-        // A function that may not master the bus, or is behind a bridge that may not, finds no memory.
+        // A function without bus mastering, or below a bridge without it, reaches no memory.
         let reaches = self.bus.reaches_memory() || self.bus.down.get();
         for segment in segments {
             if !reaches || !self.bus.host.memory.holds(segment.at, segment.bytes as usize) {
@@ -41,7 +41,7 @@ impl SimDevice {
         Ok(())
     }
 
-    /// A device without engines moves data by a processor of its own.
+    /// A device without DMA engines copies data on its processor.
     async fn copy(&self, bytes: usize) {
         let bus = &self.bus;
         if let Some(page) = bus.spec.device_copy {
@@ -51,8 +51,8 @@ impl SimDevice {
         }
     }
 
-    /// Reserves the link for one segment and lets its bytes land, `data` being all that of `load`
-    /// which belongs to it.
+    /// Reserves the link for one segment and schedules the arrival of its bytes, which are all of `load`;
+    /// returns the time at which the last byte has left.
     fn post_segment(&self, posted: Posted, load: Load) -> Time {
         let (bus, now) = (&self.bus, self.bus.rt.now());
         let flight = match bus.link.takes_packets_apart(Way::Up) {
@@ -67,7 +67,7 @@ impl SimDevice {
         flight.sent
     }
 
-    /// The same, where packets may land one by one.
+    /// As [`post_segment`](Self::post_segment), for packets that may land one by one.
     #[cold]
     fn post_apart(&self, now: Time, posted: Posted, load: Load) -> Flight {
         let bus = &self.bus;
@@ -90,7 +90,7 @@ impl SimDevice {
     }
 }
 
-/// The part of a load that lies in these bytes.
+/// The part of a load that lies in this address range.
 fn cut(load: &Bytes, begin: u64, bytes: u32, bus: &Bus) -> Load {
     let end = begin + u64::from(bytes);
     let mut part = bus.landings.bytes();
@@ -106,7 +106,7 @@ fn cut(load: &Bytes, begin: u64, bytes: u32, bus: &Bus) -> Load {
     part
 }
 
-/// Copies a payload's runs into a load, each with the place in host memory it is meant for.
+/// Copies a payload's runs into a load, each with its address in host memory.
 fn load_from<P: Payload + ?Sized>(
     load: &mut Bytes,
     to: &[Segment],
@@ -115,7 +115,8 @@ fn load_from<P: Payload + ?Sized>(
 ) -> Result<(), DmaError> {
     match flags {
         Flags::None => scatter(to, what, |at, run, _| load.put(at, run)),
-        // Whatever lands together is seen together: a flag is one more run, for what nothing covers.
+        // Bytes that land together become visible together: a flag is one more run, zero if nothing covers
+        // it.
         flags => scatter_flagged(to, what, flags, load),
     }
 }
@@ -138,17 +139,17 @@ impl Sink for Bytes {
     }
 }
 
-/// A cost of the device's that is being spent. Written by hand, as the host's is: every command waits for
-/// some, and each future inside another costs every one of them.
+/// Future of a cost of the device. Written by hand, like the host's: every command waits for several, and
+/// each nested future adds to the time of every poll.
 struct Spent<'a> {
     bus: &'a Bus,
     work: Work<'a>,
     stage: Stage,
 }
 
-/// How a cost is spent.
+/// Form of a cost.
 enum Work<'a> {
-    /// By hardware that has nothing else to do.
+    /// Time in dedicated hardware.
     Elapses(Sleep<'a>),
     Occupies(Spend<'a>),
 }
@@ -200,12 +201,12 @@ impl DevicePort for SimDevice {
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
         self.validate(from)?;
         let (bus, rt) = (&self.bus, &self.bus.rt);
-        // The requests go up one behind the other; the answers stream down behind the first.
+        // Requests go up one behind the other; completions stream down behind the first.
         let (mut first, mut last) = (Time::NEVER, Time::ZERO);
         for segment in from {
             let size = bus.link.read_requests(segment.at.0, segment.bytes);
             let asked = bus.link.send(Way::Up, rt.now(), size);
-            // All requests of a segment have one length: what lies behind the first comes later.
+            // All requests of a segment have the same length; this is the time of those behind the first.
             let rest = size.wire_bytes - size.wire_bytes / size.tlps.max(1);
             let first_here = Time(asked.landed.0 - bus.link.time_of(rest).0);
             (first, last) = (first.min(first_here), last.max(asked.landed));
@@ -255,7 +256,7 @@ impl DevicePort for SimDevice {
 
     fn prefetch(&self, _: Segment) {}
 
-    /// A read request never passes a posted write.
+    /// No-op: a read request never passes a posted write.
     fn fence(&self) {}
 
     async fn write<P: Payload + ?Sized>(
@@ -305,7 +306,7 @@ impl DevicePort for SimDevice {
             None => vector,
             Some(pci_slot) => match pci_slot.message(vector) {
                 Some((INTERRUPTS_AT, data)) => data as u16,
-                // It writes a word of memory, or sends nothing.
+                // The message targets an ordinary memory word.
                 Some((at, data)) => {
                     let _ = self.publish(BusAddr(at), &data.to_le_bytes(), false);
                     return;

@@ -1,4 +1,4 @@
-//! The driver's end of the modelled bus.
+//! Host port of the modelled bus.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -14,7 +14,7 @@ use super::landing::Item;
 use crate::link::{Posted, Way};
 use crate::{Arena, Arrival, Cost, HostPort};
 
-/// The driver's end, on one core. Cheap to clone.
+/// Host port, used from one core. Cheap to clone.
 #[derive(Clone)]
 pub struct SimHost {
     bus: Rc<Bus>,
@@ -22,7 +22,7 @@ pub struct SimHost {
     noticed: Cell<Time>,
 }
 
-/// Where registers lie on a bus without configuration space: below 4 GiB, as 32-bit BARs do.
+/// Bus address of the registers on a bus without configuration space: below 4 GiB, as 32-bit BARs are.
 pub(super) const REGISTERS_AT: u64 = 0xf000_0000;
 
 impl SimHost {
@@ -35,7 +35,7 @@ impl SimHost {
         SimHost { bus, core, noticed: Cell::new(Time::ZERO) }
     }
 
-    /// The same end, used from another core.
+    /// The same port, used from another core.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -105,7 +105,7 @@ impl HostPort for SimHost {
         .await;
         drop(watching);
         self.noticed.set(bus.rt.now());
-        // The loop that polled was somewhere in its turn when the bytes landed.
+        // The polling loop was inside an iteration when the bytes landed.
         let turn = self.core().spend(&bus.rt, bus.poll_rest(since), Urgency::Task).await;
         bus.rt.record_at(bus.stages.core, turn.begin);
         bus.rt.record_at(bus.stages.poll, turn.end);
@@ -126,15 +126,14 @@ impl HostPort for SimHost {
         count.get()
     }
 
-    /// A timer's interrupt takes the core as any does.
+    /// A timer interrupt costs as much as a device's.
     async fn woken(&self) {
         let bus = &self.bus;
         self.noticed.set(bus.rt.now());
         self.core().spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
     }
 
-    /// Where nothing is relaxed, or nothing is ever held up, postings land in the order in which they
-    /// were made.
+    /// Without relaxed ordering, writes land in the order in which they were posted.
     fn arrival(&self) -> Arrival {
         let bus = &self.bus;
         if bus.spec.relaxed_ordering {
@@ -144,7 +143,7 @@ impl HostPort for SimHost {
         }
     }
 
-    /// Between two events nothing comes in between.
+    /// No-op: nothing happens between two events.
     fn fence(&self) {}
 
     fn noticed(&self) -> Time {
@@ -170,8 +169,8 @@ impl HostPort for SimHost {
     }
 }
 
-/// A cost of the host's that is being spent. Written by hand: every command waits for some, and each future
-/// inside another costs every one of them.
+/// Future of a cost of the host. Written by hand: every command waits for several, and each nested future
+/// adds to the time of every poll.
 struct Spent<'a> {
     bus: &'a Bus,
     spend: Spend<'a>,
@@ -189,7 +188,7 @@ impl Future for Spent<'_> {
     }
 }
 
-/// A place in the list of those who wait for memory, given up when dropped. The core looks meanwhile.
+/// An entry in the list of waits for memory, removed when dropped. The core polls meanwhile.
 struct Watching<'a> {
     bus: &'a Bus,
     core: u32,
@@ -227,6 +226,6 @@ impl Drop for Watching<'_> {
     }
 }
 
-/// An interrupt is a posted write of one word, the vector's number, to an address that the root complex
-/// claims.
+/// Address of interrupt messages: posted writes of one word, the vector's number, claimed by the root
+/// complex.
 pub const INTERRUPTS_AT: u64 = 0xfee0_0000;

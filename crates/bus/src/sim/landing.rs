@@ -1,4 +1,4 @@
-//! What is on its way, and what happens when it arrives.
+//! TLPs in flight, and the effects of their arrival.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,7 +12,7 @@ use wire::BusAddr;
 
 use super::Bus;
 
-/// Something that has been posted and has not landed.
+/// A posted write that has not landed.
 pub(super) enum Item {
     /// Bytes for host memory.
     Memory(Load),
@@ -25,20 +25,19 @@ pub(super) enum Item {
     },
 }
 
-/// Bytes on their way to host memory: runs of one buffer, each with its place.
+/// Bytes in flight to host memory: runs of one buffer, each with its address.
 #[derive(Default)]
 pub(super) struct Bytes {
     pub data: Vec<u8>,
-    /// Address, begin in `data`, length.
+    /// Address, offset in `data`, length.
     pub runs: Vec<(u64, u32, u32)>,
 }
 
-/// Bytes that are moved by their place and not as they are: a load goes through many hands.
+/// Boxed, because a load is moved many times.
 pub(super) type Load = Box<Bytes>;
 
-/// What goes one way: when it lands, its number among all that were posted, and what it is. What lands first
-/// stands first, and of two for the same moment that which was posted first. But for relaxed packets that is
-/// the order of posting.
+/// Queue of one direction: landing time, sequence number, item. Sorted by landing time, then by sequence
+/// number. Only relaxed packets land in another order than that of posting.
 type OneWay = VecDeque<(Time, u64, Item)>;
 
 struct Ways {
@@ -47,10 +46,10 @@ struct Ways {
     posted: u64,
 }
 
-/// What is on its way, by the moment of landing.
+/// Items in flight in both directions.
 pub(super) struct Landings {
     ways: RefCell<Ways>,
-    /// Loads that have landed, with their room.
+    /// Empty loads with capacity, for reuse.
     spare: RefCell<Vec<Load>>,
     task: Cell<Option<TaskId>>,
 }
@@ -62,7 +61,7 @@ impl Landings {
         Landings { ways, spare: RefCell::default(), task: Cell::new(None) }
     }
 
-    /// An empty load, with room left from an earlier one.
+    /// An empty load, with capacity from an earlier one.
     pub(super) fn bytes(&self) -> Load {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
@@ -106,7 +105,7 @@ impl Landings {
 }
 
 impl Bus {
-    /// The item lands at this moment.
+    /// Schedules the arrival of an item.
     pub(super) fn land(&self, at: Time, item: Item) {
         self.landings.put(at, item);
         let task = self.landings.task.get().expect("started with the bus");
@@ -158,9 +157,9 @@ impl Bus {
     }
 }
 
-/// Starts the task that lets things land.
+/// Starts the task that processes arrivals.
 pub(super) fn start(bus: &Rc<Bus>) {
-    // The bus owns the executor's handle, the executor the task: a weak link breaks the circle.
+    // The bus owns the executor's handle, and the executor the task: a weak reference breaks the cycle.
     let weak = Rc::downgrade(bus);
     let task = bus.rt.spawn(core::future::poll_fn(move |_| {
         let Some(bus) = weak.upgrade() else {

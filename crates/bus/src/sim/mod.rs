@@ -24,7 +24,7 @@ use landing::Landings;
 use pci_slot::PciSlot;
 use poll_accounting::PollAccounting;
 
-/// The stages that this bus marks, beside one for each named cost.
+/// Stages recorded by this bus, besides one for each named cost.
 pub const STAGES: &[&str] = &[
     "core wait",
     "poll",
@@ -35,67 +35,68 @@ pub const STAGES: &[&str] = &[
     "device processor wait",
 ];
 
-/// A cost of the plan: a name, which is also its stage, and its span.
+/// A cost of the plan: its name, which is also its stage, and its time.
 #[derive(Clone, Debug)]
 pub struct NamedCost {
-    /// Its name in the plan, and in the breakdown.
+    /// Name in the plan and in the latency breakdown.
     pub name: &'static str,
-    /// What it takes each time.
+    /// Time per use.
     pub span: Span,
 }
 
-/// What the modelled host and the device's processor are.
+/// Parameters of the modelled host and of the device's processors.
 #[derive(Clone, Debug)]
 pub struct SimSpec {
     /// The link between them.
     pub link: LinkSpec,
-    /// Where host memory begins on the bus: above 4 GiB a TLP header is a word longer.
+    /// Bus address of host memory: above 4 GiB a TLP header is one word longer.
     pub memory_base: BusAddr,
-    /// How much of it the device may reach, bytes.
+    /// Host memory that the device can access, bytes.
     pub memory_bytes: usize,
-    /// The device's register window, bytes.
+    /// Length of the device's register window, bytes.
     pub register_bytes: u32,
-    /// Two of its registers that are one word, whose bits the host sets and clears; none: it has no such.
+    /// Two registers that are one mask word whose bits the host sets and clears. `None` if the device has
+    /// no such pair.
     pub masks: Option<Masks>,
-    /// The root complex lets relaxed postings overtake one another, and devices make use of it.
+    /// True if the root complex lets relaxed writes overtake one another, and devices use it.
     pub relaxed_ordering: bool,
-    /// Host cores.
+    /// Number of host cores.
     pub cores: u32,
-    /// One turn of a polling loop.
+    /// Time of one iteration of a polling loop.
     pub poll: Span,
-    /// Taking an interrupt, from its arrival to the driver's handler.
+    /// Interrupt cost, from its arrival to the driver's handler.
     pub interrupt: Span,
-    /// What software costs on a host core.
+    /// Software costs on a host core.
     pub host_costs: Vec<NamedCost>,
-    /// What the device's processor spends.
+    /// Costs of the device.
     pub device_costs: Vec<NamedCost>,
-    /// The device's processors; zero: its costs are pipelined hardware and never queue.
+    /// Number of processors of the device. Zero: its costs are pipelined hardware and never queue.
     pub device_processors: u32,
-    /// A processor of the device moves the data itself, and takes this for each [`COPY_BYTES`]; none: engines
-    /// do. There has to be a processor then.
+    /// Time for which a processor of the device copies [`COPY_BYTES`] of data. `None` if DMA engines do.
+    /// Requires a processor.
     pub device_copy: Option<Span>,
-    /// For packets that are held up.
+    /// Seed of the packets that are delayed.
     pub seed: u64,
 }
 
-/// Bytes whose copying [`SimSpec::device_copy`] is.
+/// Unit of [`SimSpec::device_copy`], bytes.
 pub const COPY_BYTES: u64 = 4096;
 
-/// Interrupt vectors of a function, at most.
+/// Maximum number of interrupt vectors of a function.
 pub(crate) const VECTORS: usize = 64;
 
-/// The host, which all devices behind a switch have in common.
+/// The host, shared by all devices below a switch.
 struct HostSide {
     memory: Memory,
     arena: Arena,
     watches: RefCell<Vec<Option<Watch>>>,
     cores: Vec<Processor>,
-    /// How long each core has looked at memory in vain.
+    /// Idle polling time of each core.
     poll_accountings: Vec<PollAccounting>,
     costs: Vec<(NamedCost, Stage)>,
 }
 
-/// The bus itself: what both ports share.
+/// State shared by both ports.
 pub(crate) struct Bus {
     rt: Rt,
     spec: SimSpec,
@@ -111,9 +112,9 @@ pub(crate) struct Bus {
     device_costs: Vec<(NamedCost, Stage)>,
     landings: Landings,
     stages: Stages,
-    /// The device is a function of a hierarchy; else it is at the end of the link, and reached.
+    /// Set if the device is a function of a PCI hierarchy; otherwise it is directly at the end of the link.
     pci_slot: OnceCell<PciSlot>,
-    /// The link is down: reads answer all ones, nothing lands.
+    /// True if the link is down: reads return all ones, nothing lands.
     down: Cell<bool>,
 }
 
@@ -126,27 +127,27 @@ struct Stages {
     processor: Stage,
 }
 
-/// Somebody who waits for these bytes of host memory to change.
+/// A wait for a change of these bytes of host memory.
 struct Watch {
     begin: u64,
     end: u64,
     parked: Option<Parked>,
 }
 
-/// A modelled bus. Hands out the two ports.
+/// A modelled bus: creates the two ports.
 #[derive(Clone)]
 pub struct SimBus(Rc<Bus>);
 
 impl SimBus {
-    /// A quiet bus, link up.
+    /// An idle bus with the link up.
     pub fn new(rt: &Rt, spec: SimSpec) -> SimBus {
         let host = Rc::new(HostSide::new(rt, &spec));
         let link = Link::new(spec.link.clone(), spec.seed);
         SimBus::of(rt, spec, host, link, None)
     }
 
-    /// A bus for each of so many devices below one switch. They have the host's memory and cores in common,
-    /// and the link above the switch; each has a link and registers of its own.
+    /// Creates one bus per executor in `rts`, below one switch. They share the host's memory and cores and
+    /// the link above the switch; each has a link and registers of its own.
     ///
     /// # Panics
     /// If their links cannot be [below](Link::below) a switch.
@@ -197,7 +198,7 @@ impl SimBus {
         SimBus(bus)
     }
 
-    /// The driver's end, on this core.
+    /// Host port on this core.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -205,41 +206,42 @@ impl SimBus {
         SimHost::new(self.0.clone(), core)
     }
 
-    /// The device's end.
+    /// Device port.
     pub fn device(&self) -> SimDevice {
         SimDevice::new(self.0.clone())
     }
 
-    /// How long this direction of the link has been busy.
+    /// Total time that this direction of the link has been busy.
     pub fn link_busy(&self, way: Way) -> Span {
         self.0.link.busy(way)
     }
 
-    /// How long this direction of the link above the switch has been busy; none: there is no switch.
+    /// Total time that this direction of the link above the switch has been busy. `None` if there is no
+    /// switch.
     pub fn switch_busy(&self, way: Way) -> Option<Span> {
         self.0.switch.as_ref().map(|switch| switch.busy(way))
     }
 
-    /// How many TLPs have gone this way.
+    /// Number of TLPs sent in this direction.
     pub fn link_tlps(&self, way: Way) -> u64 {
         self.0.link.tlps(way)
     }
 
-    /// How long this host core has been busy.
+    /// Total time that this host core has been busy.
     pub fn core_busy(&self, core: u32) -> Span {
         self.0.host.cores[core as usize].busy()
     }
 
-    /// How long this host core has done nothing but look at memory in which nothing changed: what polling
-    /// costs beside its [work](Self::core_busy).
+    /// Total time that this host core has polled memory without a change: the cost of polling in addition
+    /// to its [work](Self::core_busy).
     pub fn core_polling(&self, core: u32) -> Span {
         let core = core as usize;
         self.0.host.poll_accountings[core].in_vain(self.0.rt.now(), &self.0.host.cores[core])
     }
 
-    /// The device is this function of a hierarchy from now on: reached where bridges and its own registers
-    /// let it be, reaching memory where they let it, sending the messages that its vectors have. Accesses to
-    /// configuration space and to the vectors take no time.
+    /// Makes the device a function of a PCI hierarchy: bridges and its own registers decide whether
+    /// accesses reach it and whether it reaches memory, and its MSI-X vectors give its messages. Accesses
+    /// to configuration space and to the vectors take no time.
     ///
     /// # Panics
     /// If it is a function already.
@@ -248,20 +250,20 @@ impl SimBus {
         assert!(seated.is_ok(), "the device has its place");
     }
 
-    /// The hierarchy, if the device is a function of one.
+    /// The hierarchy of which the device is a function, if any.
     pub fn topology(&self) -> Option<&Topology> {
         self.0.pci_slot.get().map(PciSlot::topology)
     }
 
-    /// The driver reaches for the registers at this address.
+    /// Sets the address at which the driver accesses the registers.
     pub fn map(&self, registers: u64) {
         if let Some(pci_slot) = self.0.pci_slot.get() {
             pci_slot.map(registers);
         }
     }
 
-    /// Pulls the function out, without notice: reads answer all ones, nothing lands. Nobody tells the
-    /// driver. A device that is no function stays.
+    /// Removes the function by surprise: reads return all ones, nothing lands, and the driver gets no
+    /// notice. No effect on a device outside a hierarchy.
     pub fn pull_out(&self) {
         if let Some(pci_slot) = self.0.pci_slot.get() {
             pci_slot.pull_out();
@@ -269,19 +271,19 @@ impl SimBus {
         }
     }
 
-    /// Takes the link down: nothing lands any more, and reads answer all ones.
+    /// Takes the link down: nothing lands any more, and reads return all ones.
     pub fn take_link_down(&self) {
         let bus = &self.0;
         bus.down.set(true);
         bus.rt.log("bus", "link-down", 0, 0);
-        // Whoever waits looks again, and may see that there is nothing more to wait for.
+        // Wake all waits, so that they can detect the dead link.
         bus.registers_written.notify(&bus.rt);
         bus.interrupted.notify(&bus.rt);
         bus.host.changed(&bus.rt, 0, u64::MAX);
     }
 }
 
-/// Costs, each with the stage of its name.
+/// Costs with the stages of their names.
 fn staged(rt: &Rt, costs: &[NamedCost]) -> Vec<(NamedCost, Stage)> {
     costs.iter().map(|cost| (cost.clone(), rt.stage(cost.name))).collect()
 }
@@ -314,7 +316,7 @@ impl HostSide {
         }
     }
 
-    /// These bytes of host memory have changed.
+    /// Wakes the waits for these bytes of host memory.
     fn changed(&self, rt: &Rt, at: u64, bytes: u64) {
         for watch in self.watches.borrow_mut().iter_mut().flatten() {
             if watch.begin < at + bytes
@@ -328,19 +330,19 @@ impl HostSide {
 }
 
 impl Bus {
-    /// Whether an access of the driver's gets to the registers.
+    /// Returns true if the driver's accesses reach the registers.
     #[inline]
     fn is_reached(&self) -> bool {
         !self.down.get() && self.pci_slot.get().is_none_or(PciSlot::is_reached)
     }
 
-    /// Whether an access of the device's gets to memory.
+    /// Returns true if the device's accesses reach memory.
     #[inline]
     fn reaches_memory(&self) -> bool {
         !self.down.get() && self.pci_slot.get().is_none_or(PciSlot::reaches)
     }
 
-    /// Where registers lie on the bus.
+    /// Bus address of the registers.
     fn registers_at(&self) -> u64 {
         self.pci_slot.get().map_or(host::REGISTERS_AT, PciSlot::registers)
     }
@@ -352,14 +354,14 @@ impl Bus {
         }
     }
 
-    /// The processor of the device whose turn it is.
+    /// Next processor of the device, round robin.
     fn processor(&self) -> &Processor {
         let next = self.next_processor.get();
         self.next_processor.set((next + 1) % self.processors.len());
         &self.processors[next]
     }
 
-    /// The rest of a poll loop's turn, for a change at `now` that the loop began to wait for at `since`.
+    /// Remaining time of the current iteration of a polling loop that began at `since`.
     fn poll_rest(&self, since: Time) -> Span {
         let period = self.spec.poll.0;
         match self.rt.now().since(since).0.checked_rem(period) {

@@ -1,21 +1,21 @@
-//! Where the device sits: a function of a modelled hierarchy, whose registers, and those of the bridges
-//! before it, say what reaches it and how far it reaches.
+//! The device's place in a modelled PCI hierarchy: its registers and those of the bridges above it decide
+//! which accesses reach it and whether it reaches memory.
 
 use core::cell::Cell;
 
 use crate::pci::{Claim, NodeId, Topology};
 
-/// A device's place in a hierarchy.
+/// The device's function in a hierarchy.
 pub(super) struct PciSlot {
     topology: Topology,
     node: NodeId,
-    /// Where the driver reaches for the registers; none: nowhere yet.
+    /// Address at which the driver accesses the registers. `None` before it is set.
     registers: Cell<Option<u64>>,
-    /// What follows from the hierarchy, and for which count of its changes.
+    /// Cached reachability, and the change count of the hierarchy at which it was computed.
     open: Cell<(Option<u64>, Open)>,
 }
 
-/// What is open between host and device.
+/// Reachability between host and device.
 #[derive(Clone, Copy, Default)]
 struct Open {
     /// The driver's accesses reach the registers.
@@ -44,7 +44,8 @@ impl PciSlot {
         }
     }
 
-    /// Follows the registers of the hierarchy. Seldom: they change while it is set up, or pulled apart.
+    /// Computes reachability from the registers of the hierarchy. Rare: they change during set-up and
+    /// removal.
     #[cold]
     fn look(&self, changes: Option<u64>) -> Open {
         let own = Claim { node: self.node, bar: 0, at: 0 };
@@ -54,13 +55,13 @@ impl PciSlot {
         open
     }
 
-    /// Whether the driver's accesses reach the registers.
+    /// Returns true if the driver's accesses reach the registers.
     #[inline]
     pub fn is_reached(&self) -> bool {
         self.open().down
     }
 
-    /// Whether the device's accesses reach memory.
+    /// Returns true if the device's accesses reach memory.
     #[inline]
     pub fn reaches(&self) -> bool {
         self.open().up
@@ -70,12 +71,12 @@ impl PciSlot {
         &self.topology
     }
 
-    /// Where the registers lie for the driver.
+    /// Address of the registers for the driver.
     pub fn registers(&self) -> u64 {
         self.registers.get().unwrap_or(0)
     }
 
-    /// Where this vector's message goes, and what it says.
+    /// Address and data of this vector's message.
     pub fn message(&self, vector: u16) -> Option<(u64, u32)> {
         self.topology.message(self.node, vector)
     }

@@ -1,29 +1,29 @@
-//! How long a core looks at memory in vain.
+//! Idle polling time of a core.
 
 use core::cell::Cell;
 
 use runtime::{Processor, Span, Time};
 
-/// One core's looking: the time in which somebody there waits for memory and nobody works. It is told of the
-/// ends of waits and costs no event; a loop that looks is not simulated turn by turn.
+/// Accumulates the time in which a task on this core waits for memory and none works. It is updated at the
+/// begin and end of waits and costs no event: iterations of a polling loop are not simulated.
 #[derive(Default)]
 pub(super) struct PollAccounting {
-    /// Those who wait for memory on this core.
+    /// Number of tasks that wait for memory on this core.
     waits: Cell<u32>,
-    /// When the first of them began, and what the core had done by then.
+    /// Begin of the first wait, and the core's busy time at that moment.
     since: Cell<(Time, Span)>,
     in_vain: Cell<Span>,
 }
 
 impl PollAccounting {
-    /// Somebody begins to wait.
+    /// A task begins to wait.
     pub fn begin(&self, now: Time, core: &Processor) {
         if self.waits.replace(self.waits.get() + 1) == 0 {
             self.since.set((now, core.spent(now)));
         }
     }
 
-    /// Somebody waits no more.
+    /// A task ends its wait.
     pub fn end(&self, now: Time, core: &Processor) {
         if self.waits.get() == 1 {
             self.in_vain.set(self.in_vain(now, core));
@@ -31,7 +31,7 @@ impl PollAccounting {
         self.waits.set(self.waits.get() - 1);
     }
 
-    /// The sum until now.
+    /// Idle polling time until `now`.
     pub fn in_vain(&self, now: Time, core: &Processor) -> Span {
         if self.waits.get() == 0 {
             return self.in_vain.get();
