@@ -1,32 +1,32 @@
-//! What VFIO answers, taken apart: fixed parts, and chains of capabilities behind them.
+//! Parser of VFIO's answers: fixed parts, followed by chains of capabilities.
 //!
-//! Answers come from the kernel, and are judged all the same: a chain that leads out of its answer or
-//! in a circle is an error, not a panic.
+//! The answers come from the kernel and are validated nevertheless: a capability chain that leaves its
+//! answer or forms a loop is an error, not a panic.
 
 use std::string::String;
 use std::vec::Vec;
 
-/// A region of a function, as it is asked for.
+/// A region of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
-    /// Where it begins in the device's file, bytes.
+    /// Offset in the device's file, bytes.
     pub offset: u64,
-    /// Its length, bytes; 0: there is none.
+    /// Length, bytes; 0 if the region does not exist.
     pub bytes: u64,
-    /// The parts that can be mapped: where in the region they begin, and their lengths.
+    /// The parts that can be mapped: offset in the region and length, bytes.
     pub mappable: Vec<(u64, u64)>,
 }
 
-/// A region can be mapped; its answer has capabilities.
+/// Region flags: it can be mapped; its answer has capabilities.
 const REGION_MMAP: u32 = 1 << 2;
 const REGION_CAPS: u32 = 1 << 3;
 const CAP_SPARSE_MMAP: u16 = 1;
 
-/// The answer about an IOMMU has capabilities, and the one of them that this reads.
+/// IOMMU info flag: the answer has capabilities; and the ID of the one that is read here.
 const IOMMU_CAPS: u32 = 1 << 1;
 const CAP_IOVA_RANGES: u16 = 1;
 
-/// No answer has more capabilities than this.
+/// Maximum number of capabilities in an answer.
 const CAPS_MAX: usize = 32;
 
 pub(super) struct Answer<'a>(pub &'a [u32]);
@@ -41,7 +41,7 @@ impl Answer<'_> {
         Ok(u64::from(self.word(at + 4)?) << 32 | u64::from(self.word(at)?))
     }
 
-    /// Where the capability of this kind begins, if there is one, in a chain from `first` on.
+    /// Offset of the first capability of this kind in a chain that begins at `first`.
     fn capability(&self, first: usize, kind: u16) -> Result<Option<usize>, String> {
         let mut at = first;
         for _ in 0..CAPS_MAX {
@@ -59,10 +59,10 @@ impl Answer<'_> {
         Err("a chain of VFIO capabilities without an end".into())
     }
 
-    /// Pairs behind a capability's count.
+    /// Pairs of 64-bit words after a capability's count.
     fn pairs(&self, capability: usize) -> Result<Vec<(u64, u64)>, String> {
         let count = self.word(capability + 8)? as usize;
-        // More than fit the answer end in an error at the first that is not there.
+        // A count beyond the end of the answer fails at the first missing pair.
         (0..count.min(self.0.len()))
             .map(|number| {
                 let at = capability + 16 + 16 * number;
@@ -71,7 +71,7 @@ impl Answer<'_> {
             .collect()
     }
 
-    /// The answer to a question about a region.
+    /// Parses the answer of `VFIO_DEVICE_GET_REGION_INFO`.
     pub fn region(&self) -> Result<Region, String> {
         let flags = self.word(4)?;
         let (bytes, offset) = (self.long(16)?, self.long(24)?);
@@ -87,7 +87,7 @@ impl Answer<'_> {
         Ok(Region { offset, bytes, mappable })
     }
 
-    /// The bus addresses that an IOMMU translates, first and last of each range; none: not known.
+    /// Bus addresses that the IOMMU translates: first and last address of each range. Empty if unknown.
     pub fn iova_ranges(&self) -> Result<Vec<(u64, u64)>, String> {
         if self.word(4)? & IOMMU_CAPS == 0 {
             return Ok(Vec::new());
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A region of 16 KiB at 0, of which the first two pages can be mapped.
+    /// A region of 16 KiB at 0; its first two pages can be mapped.
     const SPARSE: [u32; 16] = [64, 0xf, 0, 32, 0x4000, 0, 0, 0, 0x1_0001, 0, 1, 0, 0, 0, 0x2000, 0];
 
     #[test]

@@ -1,8 +1,7 @@
-//! What the kernel tells of a function, counted by a thread that waits for it: interrupts, and that the
-//! function is to be given up.
+//! Events of a function: a thread counts interrupts and waits for device errors and removal requests.
 //!
-//! The thread is the only one that makes a system call for an interrupt. A driver looks at a count, as
-//! it does on the other live bus.
+//! Only this thread makes a system call per interrupt. A driver polls a counter, as on the other live
+//! buses.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,9 +12,9 @@ use std::vec::Vec;
 
 use crate::fd::{self, Eventfd, Until};
 
-/// What the thread has seen.
+/// Counters shared with the thread.
 pub(super) struct EventCounts {
-    /// Interrupts of each vector, modulo 2^32.
+    /// Number of interrupts of each vector, modulo 2^32.
     interrupts: Vec<AtomicU32>,
     gone: AtomicBool,
 }
@@ -25,7 +24,7 @@ impl EventCounts {
         self.interrupts.get(usize::from(vector)).map_or(0, |count| count.load(Ordering::Acquire))
     }
 
-    /// The function is dead, or the kernel wants it back.
+    /// Returns true if the function has reported an error, or the kernel requests its removal.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -34,12 +33,12 @@ impl EventCounts {
 #[derive(Clone, Copy)]
 enum Kind {
     Stop,
-    /// An error that the hardware reports, or a request to give the function up.
+    /// Device error, or request to release the function.
     Gone,
     Vector(u16),
 }
 
-/// The thread, and what it counts.
+/// The thread and its counters.
 pub(super) struct Events {
     pub seen: Arc<EventCounts>,
     stop: Arc<Eventfd>,
@@ -47,7 +46,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Starts to count `vectors`, and what `gone` tells of.
+    /// Starts the thread, which counts `vectors` and waits for `gone`.
     pub(super) fn start(vectors: Vec<Eventfd>, gone: Vec<Eventfd>) -> io::Result<Events> {
         let interrupts = vectors.iter().map(|_| AtomicU32::new(0)).collect();
         let seen = Arc::new(EventCounts { interrupts, gone: AtomicBool::new(false) });
@@ -128,7 +127,7 @@ mod tests {
         assert!(!events.seen.is_gone());
         remove.signal();
         until("the removal", || events.seen.is_gone());
-        // Ends by itself: the thread is joined.
+        // Drop terminates: the thread is joined.
         drop(events);
     }
 }

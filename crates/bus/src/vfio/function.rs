@@ -1,4 +1,4 @@
-//! A PCI function, taken from the kernel: group, container, memory, registers, interrupts.
+//! Opens a PCI function through VFIO: group, container, memory, registers, interrupts.
 
 use core::fmt;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::fd::{Eventfd, Memfd};
 use crate::{BUFFER_ALIGN, Memory};
 use wire::BusAddr;
 
-/// The version of VFIO's interface, and its IOMMU model "type 1, version 2".
+/// VFIO's API version, and its IOMMU model "type 1, version 2".
 const API_VERSION: i32 = 0;
 const TYPE1_V2: u64 = 3;
 
@@ -31,21 +31,21 @@ const MSIX: u32 = 2;
 const ERROR: u32 = 3;
 const REQUEST: u32 = 4;
 
-/// Interrupts are told by event counters, and come from the device.
+/// Interrupt flags: data are eventfds, action is trigger.
 const IRQ_EVENTS: u32 = 1 << 2 | 1 << 5;
 
-/// Places in configuration space, and bits of the command register (PCI Local Bus 3.0, 6.2).
+/// Offsets in configuration space, and bits of the command register (PCI Local Bus 3.0, 6.2).
 const COMMAND: u64 = 4;
 const CLASS: u64 = 8;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_MASTER: u16 = 1 << 2;
 const COMMAND_NO_INTX: u16 = 1 << 10;
 
-/// Answers are asked for with this much room, and at most with this much.
+/// First and maximum buffer size for an answer, bytes.
 const ANSWER_BYTES: usize = 1024;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a function cannot be used.
+/// Error of opening a function: its address, and the cause.
 #[derive(Debug)]
 pub struct VfioError {
     function: String,
@@ -60,27 +60,27 @@ impl fmt::Display for VfioError {
 
 impl core::error::Error for VfioError {}
 
-/// What a driver wants of a function.
+/// Requirements of a driver.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The base class, subclass and programming interface that it drives, as in `0x01_08_02`.
+    /// Base class, subclass and programming interface, as in `0x01_08_02`.
     pub class: u32,
     /// Host memory to share with the function, bytes; rounded up to a page.
     pub memory_bytes: usize,
-    /// Where the function finds it.
+    /// Bus address of that memory.
     pub memory_base: BusAddr,
-    /// MSI-X vectors that it waits for; 0: it polls.
+    /// Number of MSI-X vectors. 0 if the driver polls.
     pub vectors: u16,
 }
 
-/// Where the kernel shows functions and VFIO; elsewhere in tests.
+/// Folders of sysfs and VFIO; others in tests.
 struct Places {
     functions: PathBuf,
     vfio: PathBuf,
 }
 
-/// A function that is ours until it is dropped. It can reach the memory that was shared, and nothing
-/// else, and from then on not even that.
+/// A function owned until drop. It can access the shared memory and nothing else, and nothing at all after
+/// drop.
 pub(super) struct Taken {
     pub registers: Registers,
     pub memory: Memory,
@@ -93,7 +93,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Takes a function by its address, as in `0000:01:00.0`.
+    /// Opens a function by its address, as in `0000:01:00.0`.
     pub(super) fn open(address: &str, wanted: &Wanted) -> Result<Taken, VfioError> {
         let places = Places { functions: "/sys/bus/pci/devices".into(), vfio: "/dev/vfio".into() };
         let opened = is_address(address)
@@ -106,14 +106,14 @@ impl Taken {
 const ONLY_X86: &str = "VFIO is used on x86-64 only, whose order of stores it relies on";
 
 impl Drop for Taken {
-    /// The function stops reading and writing memory first.
+    /// Disables bus mastering first: the function stops reading and writing memory.
     fn drop(&mut self) {
         let device = Device { file: &self.device };
         let _ = device.change_command(self.config, 0, COMMAND_MASTER);
     }
 }
 
-/// `DDDD:BB:DD.F`, in hexadecimal digits.
+/// Validates the form `DDDD:BB:DD.F`, in lower-case hexadecimal digits.
 fn is_address(address: &str) -> Result<(), String> {
     let shape = "xxxx:xx:xx.x";
     let same = |(found, wanted): (char, char)| match wanted {
@@ -159,7 +159,7 @@ fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, String
     Ok(function)
 }
 
-/// The number of a function's IOMMU group, if VFIO has the function.
+/// Number of a function's IOMMU group. Fails if the function is not bound to vfio-pci.
 fn group_of(places: &Places, address: &str) -> Result<String, String> {
     let function = places.functions.join(address);
     if !function.is_dir() {
@@ -191,7 +191,7 @@ fn open_file(path: &Path, hint: &str) -> Result<File, String> {
     opened.map_err(|error| std::format!("{}: {error}; {hint}", path.display()))
 }
 
-/// Puts the group into the container, gives the container its IOMMU, and opens the function.
+/// Adds the group to the container, sets the container's IOMMU model, and opens the function.
 fn join(container: &File, group: &File, number: &str, address: &str) -> Result<OwnedFd, String> {
     let mut status = [0; 2];
     sys::exchange(group.as_fd(), Framed::GroupGetStatus, &mut status)
@@ -213,7 +213,7 @@ fn join(container: &File, group: &File, number: &str, address: &str) -> Result<O
     sys::device(group.as_fd(), address).map_err(doing("opening it"))
 }
 
-/// Host memory, mapped for the function where it expects it.
+/// Allocates host memory and maps it for the function at its bus address.
 fn share(container: &File, wanted: &Wanted) -> Result<Memory, String> {
     let base = wanted.memory_base;
     let memfd = Memfd::new("doorbell-host", wanted.memory_bytes);
@@ -244,7 +244,7 @@ fn share(container: &File, wanted: &Wanted) -> Result<Memory, String> {
     Ok(memory)
 }
 
-/// A question whose answer may be longer than expected: asked again with the room it needs.
+/// Sends a query; repeats it with a larger buffer if the answer does not fit.
 fn answer(fd: BorrowedFd<'_>, call: Framed, question: &[u32]) -> Result<Vec<u32>, String> {
     let mut bytes = ANSWER_BYTES;
     loop {
@@ -262,7 +262,7 @@ fn answer(fd: BorrowedFd<'_>, call: Framed, question: &[u32]) -> Result<Vec<u32>
     }
 }
 
-/// A function, to be asked.
+/// An open device file.
 struct Device<'a> {
     file: &'a File,
 }
@@ -303,8 +303,8 @@ impl Device<'_> {
             .map_err(doing("writing its command register"))
     }
 
-    /// The registers, as far as they can be mapped in one piece from the first on. A doorbell behind
-    /// that reads all ones, and rings for nobody: the driver's waits are bounded.
+    /// Maps the registers that can be mapped in one piece from the first on. A doorbell beyond them reads
+    /// all ones and its writes are dropped: the driver's timeouts detect that.
     fn map_bar0(&self) -> Result<Registers, String> {
         let region = self.region(BAR0)?;
         let first = region.mappable.iter().find(|(offset, bytes)| *offset == 0 && *bytes > 0);
@@ -324,7 +324,7 @@ impl Device<'_> {
 
     fn vectors(&self, index: u32) -> Result<u32, String> {
         let words = answer(self.file.as_fd(), Framed::IrqGetInfo, &[0, 0, index, 0]);
-        // A kind of interrupt that this kernel does not know.
+        // The kernel does not know this kind of interrupt.
         Ok(words.map_or(0, |words| words[3]))
     }
 
@@ -335,7 +335,7 @@ impl Device<'_> {
             .map_err(doing("asking for its interrupts"))
     }
 
-    /// The interrupts, and the kernel's word that the function is dead or wanted back.
+    /// Starts the events: interrupts, device errors, removal requests.
     fn events(&self, wanted: u16) -> Result<Events, String> {
         let there = self.vectors(MSIX)?;
         if u32::from(wanted) > there {
@@ -428,7 +428,7 @@ mod tests {
         sandbox.link("iommu_group", "../../kernel/iommu_groups/7");
         let error = sandbox.open(ADDRESS);
         assert!(error.ends_with("is the module vfio loaded?"), "{error}");
-        // Something is there, but it is not VFIO.
+        // The file exists, but is not VFIO.
         std::fs::write(sandbox.0.join("vfio/vfio"), "").unwrap();
         let error = sandbox.open(ADDRESS);
         assert!(error.starts_with("asking for VFIO's version: "), "{error}");

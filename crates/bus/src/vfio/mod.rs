@@ -1,14 +1,12 @@
-//! A function of the PCI bus, driven from user space through Linux's VFIO: a real device, behind an
-//! IOMMU.
+//! User-space driver access to a PCI function through Linux VFIO: a real device behind an IOMMU.
 //!
-//! Host memory is mapped for the function at the place where the driver's addresses say it is, and the
-//! function can reach nothing else. Registers are mapped, so that a doorbell is a store; MSI-X vectors
-//! are counted by a thread. What the kernel takes away or reports dead is *gone*, as is a function whose
-//! registers read all ones.
+//! Host memory is mapped for the function at the bus addresses that the driver uses; the function can
+//! access nothing else. Registers are mapped, so a doorbell is a store; a thread counts MSI-X interrupts. A
+//! function that the kernel removes or reports dead is *gone*, as is one whose registers read all ones.
 //!
-//! The IOMMU model is "type 1" by way of a group; a kernel that has only iommufd offers the same through
-//! its compatible device file. Left out: INTx and MSI, functions whose registers cannot be mapped from
-//! the first on, power management, and other processors than x86-64.
+//! The IOMMU model is "type 1" through a group; a kernel with iommufd alone offers the same through its
+//! compatible device file. Not supported: INTx and MSI, functions whose registers cannot be mapped from the
+//! first on, power management, processors other than x86-64.
 
 mod abi;
 mod events;
@@ -27,21 +25,20 @@ use crate::live::{self, LiveHost};
 use function::Taken;
 pub use function::{VfioError, Wanted};
 
-/// A function that has been taken from the kernel: reset, if it can be, and let into the memory that it
-/// is to share.
+/// A function opened through VFIO: reset, if it supports that, and with access to the shared memory.
 pub struct Function(Rc<Taken>);
 
 impl Function {
-    /// Takes a function by its address, as in `0000:01:00.0`.
+    /// Opens a function by its address, as in `0000:01:00.0`.
     ///
     /// # Errors
-    /// What is missing, and how to mend it: VFIO does not have the function, there is no IOMMU, the
-    /// function is another than wanted or lacks vectors, its memory cannot be mapped there.
+    /// The missing requirement, with advice: the function is not bound to vfio-pci, there is no IOMMU, the
+    /// class differs or vectors are missing, the memory cannot be mapped at its bus address.
     pub fn open(address: &str, wanted: &Wanted) -> Result<Function, VfioError> {
         Ok(Function(Rc::new(Taken::open(address, wanted)?)))
     }
 
-    /// The driver's end, for the thread of `rt`. The function is given back with its last clone, and this.
+    /// Host port for the thread of `rt`. The function is released when its last clone and this are dropped.
     pub fn host(&self, rt: &Rt) -> LiveHost {
         LiveHost::before(rt, Arena::new(self.0.memory.clone()), self.0.clone())
     }

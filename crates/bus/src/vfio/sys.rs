@@ -1,5 +1,5 @@
-//! The system calls of VFIO: a few control calls, the mapping of a register window, and waiting for
-//! events. One of the modules of the bus with `unsafe`.
+//! System calls of VFIO: ioctls and the mapping of a register window. One of the modules of the bus with
+//! `unsafe`.
 //!
 //! Numbers and structures are those of Linux's `include/uapi/linux/vfio.h`.
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ const fn number(n: c_ulong) -> c_ulong {
     (b';' as c_ulong) << 8 | (100 + n)
 }
 
-/// Control calls whose argument is a number.
+/// Ioctls whose argument is a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Plain {
     GetApiVersion = number(0) as isize,
@@ -28,8 +28,8 @@ pub(super) enum Plain {
     DeviceReset = number(11) as isize,
 }
 
-/// Control calls whose argument is a structure that begins with its own length, and holds no pointer:
-/// the kernel reads and writes so many bytes of it, and no more.
+/// Ioctls whose argument is a structure that begins with its own length and holds no pointer: the kernel
+/// accesses that many bytes and no more.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Framed {
     GroupGetStatus = number(3) as isize,
@@ -40,7 +40,7 @@ pub(super) enum Framed {
     IommuGetInfo = number(12) as isize,
 }
 
-/// No structure of [`Framed`] has a shorter fixed part than this many words, nor a longer one.
+/// Maximum length of the fixed part of a [`Framed`] structure, in words.
 const FIXED_WORDS_MAX: usize = 8;
 
 const GROUP_SET_CONTAINER: c_ulong = number(4);
@@ -53,15 +53,15 @@ fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A call with a number.
+/// Calls an ioctl with a number.
 pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: c_ulong) -> io::Result<i32> {
-    // SAFETY: these calls take their argument as a number and touch no memory of ours.
+    // SAFETY: these calls take their argument as a number and access no memory of this process.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call as c_ulong, value) })
 }
 
-/// A call with a structure: `words` without their first, which is the length in bytes.
+/// Calls an ioctl with a structure. `words[0]` is set to its length in bytes.
 pub(super) fn exchange(fd: BorrowedFd<'_>, call: Framed, words: &mut [u32]) -> io::Result<()> {
-    // The kernel may read a structure's fixed part before it judges the length.
+    // The kernel may read a structure's fixed part before it checks the length.
     let mut whole = Vec::from(words as &[u32]);
     whole.resize(whole.len().max(FIXED_WORDS_MAX), 0);
     whole[0] = (words.len() * 4) as u32;
@@ -74,10 +74,10 @@ pub(super) fn exchange(fd: BorrowedFd<'_>, call: Framed, words: &mut [u32]) -> i
     Ok(())
 }
 
-/// Puts a group into a container.
+/// Adds a group to a container.
 pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
     let container = container.as_raw_fd();
-    // SAFETY: the kernel reads one descriptor from the place it is given, which outlives the call.
+    // SAFETY: the kernel reads one descriptor from this address, which outlives the call.
     check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_SET_CONTAINER, &raw const container) })?;
     Ok(())
 }
@@ -87,12 +87,12 @@ pub(super) fn device(group: BorrowedFd<'_>, address: &str) -> io::Result<OwnedFd
     let name = CString::new(address)?;
     // SAFETY: the kernel reads a C string, which outlives the call.
     let fd = check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD, name.as_ptr()) })?;
-    // SAFETY: a descriptor that was just made and that nobody else has.
+    // SAFETY: a descriptor that was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets the devices of a container reach this memory, at its place on the bus. The kernel holds the
-/// pages until the container is closed, even if the mapping of this process goes first.
+/// Maps this memory for the devices of a container at its bus address. The kernel pins the pages until the
+/// container is closed, even if this process unmaps them first.
 pub(super) fn map_dma(container: BorrowedFd<'_>, memory: &Memory) -> io::Result<()> {
     #[repr(C)]
     struct Map {
@@ -109,29 +109,28 @@ pub(super) fn map_dma(container: BorrowedFd<'_>, memory: &Memory) -> io::Result<
         on_the_bus: memory.base().0,
         length: memory.bytes() as u64,
     };
-    // SAFETY: the kernel reads the structure. What devices then write lies in a `Memory`, which no
-    // Rust reference ever reaches and which is made for being written by others.
+    // SAFETY: the kernel reads the structure. Devices then write to a `Memory`, which is never reached by a
+    // Rust reference and allows concurrent writes.
     check(unsafe { libc::ioctl(container.as_raw_fd(), IOMMU_MAP_DMA, &raw const map) })?;
     Ok(())
 }
 
-/// The registers of a function: a mapped part of one of its BARs. Every access is one volatile access
-/// of 32 bits.
+/// Registers of a function: a mapped part of one of its BARs. Every access is one volatile 32-bit access.
 pub(super) struct Registers {
     start: NonNull<u32>,
     bytes: usize,
 }
 
-// SAFETY: device registers at a fixed place, reached only by volatile accesses of one word, which any
-// thread may make; unmapped once, when the last handle goes.
+// SAFETY: device registers at a fixed address, reached only by volatile accesses of one word, which any
+// thread may make; unmapped once, when the last handle is dropped.
 unsafe impl Send for Registers {}
 // SAFETY: as above.
 unsafe impl Sync for Registers {}
 
 impl Registers {
-    /// Maps `bytes` bytes of a device's file from `offset` on, both whole pages.
+    /// Maps `bytes` bytes of a device's file from `offset` on; both are multiples of the page size.
     pub(super) fn map(device: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Registers> {
-        // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no other.
         let start = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
@@ -156,8 +155,8 @@ impl Registers {
         inside.then(|| unsafe { self.start.byte_add(at) })
     }
 
-    /// Reads a register; all ones where there is none. What the device posted before it answered is
-    /// seen by what follows: the root complex keeps the order, and the fence the compiler's.
+    /// Reads a register. Returns all ones if there is none. Writes that the device posted before the answer
+    /// are visible afterwards: the root complex orders them, and the fence orders the compiler.
     pub(super) fn load(&self, register: u32) -> u32 {
         let Some(place) = self.place(register) else { return u32::MAX };
         // SAFETY: an aligned word inside the mapping.
@@ -166,8 +165,8 @@ impl Registers {
         value
     }
 
-    /// Writes a register. What was stored before is in memory first: x86 keeps the order of stores,
-    /// to uncached memory too (Intel SDM volume 3, 9.2.2), and the fence the compiler's.
+    /// Writes a register, after all earlier stores to memory: x86 keeps the order of stores, to uncached
+    /// memory too (Intel SDM volume 3, 9.2.2), and the fence orders the compiler.
     pub(super) fn store(&self, register: u32, value: u32) {
         let Some(place) = self.place(register) else { return };
         fence(Ordering::Release);

@@ -1,5 +1,5 @@
-//! What a function says of itself, and what becomes of a request: an answer, an order for the device, an
-//! error.
+//! Handling of requests: identity and regions of a function; each request yields a reply, an order for the
+//! device, or an error.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -21,35 +21,35 @@ use super::vectors::{Change, Kind, Signalling};
 use crate::fd::{self, Eventfd};
 use crate::{Memory, backing};
 
-/// What becomes of a request that makes sense.
+/// Result of a valid request.
 pub(super) enum Done {
-    /// It has been done: this is the answer.
+    /// Done; this is the reply.
     Now(Vec<u8>),
-    /// The same, and the window's file beside it.
+    /// Done; the reply carries the descriptor of the register window.
     Window(Vec<u8>),
-    /// The device is to do it; then this is the answer.
+    /// To be done by the device; then this is the reply.
     Order { order: ToDevice, payload: Vec<u8> },
 }
 
-/// A function as its client sees it.
+/// A function as seen by its client.
 pub(super) struct Face {
     function: Function,
     config: ConfigSpace,
     registers: Registers,
-    /// The vectors' table and their pending bits. A client of this protocol keeps the table itself and
-    /// says with [`Request::SetIrqs`] what follows from it; ours is there to be read and written.
+    /// MSI-X table and pending bits. A vfio-user client emulates the table itself and sends
+    /// [`Request::SetIrqs`]; this copy only holds the values that were written.
     table: Vec<u8>,
-    /// The counters that the client has sent and that may still be in use.
+    /// Counters received from the client that may still be in use.
     counters: Vec<Weak<Eventfd>>,
     signalling: Arc<Signalling>,
 }
 
-/// A region, by its index.
+/// A region by its index.
 enum Region {
     Registers,
     Table,
     Config,
-    /// There is none: its length is zero.
+    /// Region of length zero.
     Nothing,
 }
 
@@ -69,29 +69,29 @@ impl Face {
         }
     }
 
-    /// The file that holds the registers which may be mapped.
+    /// The file that holds the mappable registers.
     pub fn window(&self) -> BorrowedFd<'_> {
         self.registers.mapped().1
     }
 
-    /// Makes room in the counter that the device is signalling, if it has been at it for a while. Ours
-    /// make nobody wait, unless a client has changed them behind our back.
+    /// Resets the counter on which the device is blocked. Counters are set to non-blocking when they are
+    /// received, but a client can revert that through its own descriptor.
     pub fn unblock(&self) {
         let Some(number) = self.signalling.now() else { return };
         let counters = self.counters.iter().filter_map(Weak::upgrade);
         for counter in counters.filter(|counter| counter.number() == number) {
             counter.take();
             if self.signalling.now() != Some(number) {
-                // It was not stuck: what was taken is given back.
+                // The device was not blocked: restore the count.
                 counter.signal();
             }
         }
     }
 
-    /// Does what is asked for, as far as that is not the device's.
+    /// Handles a request, except for the device's part.
     pub fn answer(&mut self, request: Request<'_>, fds: Vec<OwnedFd>) -> Result<Done, u32> {
         match request {
-            // Once is enough.
+            // A version is negotiated once.
             Request::Version { .. } => Err(errno::EINVAL),
             Request::DmaMap { at, bytes, offset, readable, writable } => {
                 let memory = memory_of(fds, at, bytes, offset, writable)?;
@@ -238,7 +238,7 @@ impl Face {
         Ok(Done::Now(payload))
     }
 
-    /// Addresses, data and the mask of each vector may be written; pending bits may not.
+    /// Writes the MSI-X table: message addresses, data and mask bits are writable; pending bits are not.
     fn write_table(&mut self, offset: usize, data: &[u8]) {
         let entries = usize::from(self.function.identity.msix.vectors) * MSIX_ENTRY_BYTES as usize;
         let begin = self.function.identity.msix.table as usize;
@@ -277,7 +277,7 @@ impl Face {
         let kind = match index {
             irq::INTX => Kind::Intx,
             irq::MSIX => Kind::Msix,
-            // Of the others there are none, and all of none may be switched off.
+            // Other kinds have no vectors; disabling all of none is valid.
             _ if start == 0 && count == 0 => return Ok(None),
             _ => return Err(errno::EINVAL),
         };
@@ -309,7 +309,7 @@ impl Face {
         }
     }
 
-    /// As many counters as vectors are meant, or none for any of them.
+    /// Takes one counter per vector, or none for any of them.
     fn counters_of(
         &mut self,
         count: u32,
@@ -330,8 +330,8 @@ impl Face {
     }
 }
 
-/// The memory behind a descriptor, if there is one and its pages are memory; else it is reached by
-/// messages, which any client has to answer.
+/// Maps the memory behind a descriptor. `None` if there is no descriptor or its pages are not memory: then
+/// messages access it, which every client has to support.
 fn memory_of(
     mut fds: Vec<OwnedFd>,
     at: BusAddr,
@@ -347,7 +347,7 @@ fn memory_of(
     if !backing::is_memory(file.as_fd()).map_err(number)? {
         return Ok(None);
     }
-    // It may be cut short later; that it is too short now is an honest mistake.
+    // The file may be truncated later; a file that is too short now is an error of the client.
     let length = fd::length(file.as_fd()).map_err(number)?;
     let bytes = usize::try_from(bytes).map_err(|_| errno::EINVAL)?;
     if offset + bytes as u64 > length {

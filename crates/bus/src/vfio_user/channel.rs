@@ -1,4 +1,4 @@
-//! Whole messages over a socket.
+//! Framing: complete messages over a socket.
 
 use std::format;
 use std::io;
@@ -15,32 +15,32 @@ use super::limits;
 use crate::fd::{self, FDS_MAX, Until};
 use crate::listen::milliseconds;
 
-/// A message, and the descriptors that came beside it.
+/// A message with its descriptors.
 pub(super) struct Message {
     pub header: Header,
     pub payload: Vec<u8>,
     pub fds: Vec<OwnedFd>,
 }
 
-/// What has come of a message, of which there may be more to come.
+/// Received part of a message.
 #[derive(Default)]
 pub(super) struct Incoming {
     header: Header,
     payload: Vec<u8>,
     fds: Vec<OwnedFd>,
-    /// Bytes that have come, of the header and of what follows.
+    /// Bytes received, header included.
     done: usize,
 }
 
-/// How far a message has come.
+/// State of a message.
 pub(super) enum Advance {
     Whole(Message),
     Part,
-    /// The other end has gone, and had not begun one.
+    /// The peer has closed the connection between two messages.
     Gone,
 }
 
-/// One end of a connection. It never waits longer than it is told to.
+/// One end of a connection. Every wait has a timeout.
 pub(super) struct Channel {
     socket: UnixStream,
 }
@@ -51,7 +51,8 @@ impl Channel {
         Ok(Channel { socket })
     }
 
-    /// Receives a message: waits until one begins, then for all of it. None: the other end has gone.
+    /// Receives a message: waits up to `begin` for its first byte, then up to `whole` for the rest. `None`
+    /// if the peer has closed the connection.
     pub fn receive(&self, begin: Span, whole: Span) -> Result<Option<Message>, String> {
         let (mut incoming, mut end) = (Incoming::default(), STD_CLOCK.now() + begin);
         let mut begun = false;
@@ -62,14 +63,14 @@ impl Channel {
                 Advance::Part => {}
             }
             if !begun && incoming.done > 0 {
-                // The time for the rest is counted from when it begins.
+                // The timeout of the rest begins with the first byte.
                 (begun, end) = (true, STD_CLOCK.now() + whole);
             }
             self.wait(Until::Readable, end, "a message, or the rest of one")?;
         }
     }
 
-    /// Takes in what has come of a message, without waiting.
+    /// Receives the available part of a message, without waiting.
     pub fn advance(&self, incoming: &mut Incoming) -> Result<Advance, String> {
         let gone = |done| match done {
             0 => Ok(Advance::Gone),
@@ -91,13 +92,13 @@ impl Channel {
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(Advance::Part),
                     io::ErrorKind::Interrupted => continue,
-                    // What a process that dies leaves behind.
+                    // Left behind by a process that died.
                     io::ErrorKind::ConnectionReset => return gone(*done),
                     _ => return Err(format!("receiving a message: {error}")),
                 },
             }
             if fds.len() > FDS_MAX {
-                // Each part of it may bring as many.
+                // Each part of the message may carry as many.
                 return Err(format!("more than {FDS_MAX} descriptors beside one message"));
             }
             if *done == Header::BYTES {
@@ -128,7 +129,7 @@ impl Channel {
         let end = STD_CLOCK.now() + limits::MESSAGE;
         let mut done = 0;
         while done < message.len() {
-            // Descriptors go beside the first byte.
+            // Descriptors are attached to the first byte.
             let fds = if done == 0 { fds } else { &[] };
             match fd::send(&self.socket, &message[done..], fds) {
                 Ok(bytes) => done += bytes,
@@ -160,7 +161,7 @@ impl AsFd for Channel {
     }
 }
 
-/// A structure at the beginning of a payload.
+/// Reads a structure from the beginning of a payload.
 pub(super) fn front<T: FromBytes>(payload: &[u8], of: &str) -> Result<T, String> {
     T::read_from_prefix(payload).map(|(value, _)| value).map_err(|_| {
         format!("{of}: {} bytes, at least {} were expected", payload.len(), size_of::<T>())

@@ -1,7 +1,7 @@
-//! A client: finds out what a server's function is, shares memory with it, keeps the connection.
+//! vfio-user client: queries a server's function, shares memory with it, holds the connection.
 //!
-//! A thread of its own waits on the socket and on the interrupts' counters, so that a driver that polls
-//! makes no system call: it learns of a server's end, of an interrupt, of an answer by looking at words.
+//! A separate thread waits on the socket and on the interrupt counters, so a polling driver makes no system
+//! call: it reads replies, interrupts and the loss of the server from memory.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::BTreeMap;
@@ -27,16 +27,16 @@ use super::{VfioUserError, limits};
 use crate::Memory;
 use crate::fd::{self, Eventfd, Memfd, Until};
 
-/// Whether a server is handed the client's memory.
+/// Access of a server to the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It is: DMA is the server's copy.
+    /// The server maps the memory: DMA is a copy by the server.
     Mapped,
-    /// It is not: DMA is by messages.
+    /// The memory is not mapped: DMA is by messages.
     Messages,
 }
 
-/// A connection to a server. The function is ready to be driven; closing it leaves the server to itself.
+/// A connection to a server, with its function ready for use. Dropping it disconnects.
 pub struct Connection {
     pub(super) link: Arc<Link>,
     pub(super) window: Window,
@@ -44,29 +44,29 @@ pub struct Connection {
     reader: Option<JoinHandle<()>>,
 }
 
-/// The registers' window: which part of it is mapped.
+/// The register window and its mapped areas.
 #[derive(Clone)]
 pub(super) struct Window {
     pub bytes: u64,
     pub areas: Vec<Memory>,
-    /// Why nothing of it is.
+    /// Reason why no area is mapped.
     pub not_mapped: Option<String>,
 }
 
-/// What the driver's thread and the reader's share.
+/// State shared by the driver's thread and the reader thread.
 pub(super) struct Link {
     channel: Channel,
     path: PathBuf,
     calls: Mutex<Calls>,
-    /// A reply has come, or the server has gone.
+    /// Signalled on a reply and on the loss of the server.
     replied: Condvar,
-    /// How many replies have come.
+    /// Number of replies received.
     pub replies: AtomicU32,
     gone: AtomicBool,
     closing: AtomicBool,
     wake: Eventfd,
     counters: Vec<Eventfd>,
-    /// How often each vector was signalled.
+    /// Number of interrupts of each vector, modulo 2^32.
     pub interrupts: Vec<AtomicU32>,
     memory: Memory,
 }
@@ -74,9 +74,9 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Calls {
     next: u16,
-    /// Who waits for a reply, by message; what has come.
+    /// Calls that wait for a reply, by message ID; the reply once it has arrived.
     waiting: BTreeMap<u16, Option<Message>>,
-    /// Writes that nobody waits for.
+    /// Messages whose reply is discarded.
     posted: Vec<u16>,
 }
 
@@ -85,19 +85,19 @@ impl Link {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server is known to be gone.
+    /// Returns true if the server is known to be gone.
     #[inline]
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Nothing is to be expected of the server any more.
+    /// Marks the server as gone and wakes all waits.
     pub fn give_up(&self) {
         self.gone.store(true, Ordering::Release);
         self.replied.notify_all();
     }
 
-    /// Sends a command; the reply is to be asked for by the number that comes back.
+    /// Sends a command; returns its message ID. The reply of a `posted` command is discarded.
     pub fn send(
         &self,
         command: u16,
@@ -105,7 +105,7 @@ impl Link {
         fds: &[BorrowedFd<'_>],
         posted: bool,
     ) -> Result<u16, String> {
-        // The lock is kept while it is sent: messages do not mix.
+        // The lock is held during the send, so that messages do not interleave.
         let mut calls = self.calls();
         while calls.waiting.contains_key(&calls.next) || calls.posted.contains(&calls.next) {
             calls.next = calls.next.wrapping_add(1);
@@ -126,7 +126,7 @@ impl Link {
         sent.map(|()| id)
     }
 
-    /// The reply, if it has come.
+    /// The reply, if it has arrived.
     pub fn reply(&self, id: u16) -> Option<Message> {
         let mut calls = self.calls();
         match calls.waiting.get(&id) {
@@ -135,7 +135,7 @@ impl Link {
         }
     }
 
-    /// Nobody waits for this reply any more.
+    /// Discards the reply to this message.
     pub fn forget(&self, id: u16) {
         let mut calls = self.calls();
         if calls.waiting.get(&id).is_some_and(Option::is_none) {
@@ -173,7 +173,7 @@ impl Link {
         }
     }
 
-    /// The life of the reader: until the connection is closed, by either side.
+    /// Body of the reader thread: runs until either side closes the connection.
     fn read(&self) {
         while !self.closing.load(Ordering::Acquire) {
             let mut these = std::vec![
@@ -196,7 +196,7 @@ impl Link {
         self.give_up();
     }
 
-    /// Takes a message in. False if the server has gone.
+    /// Receives and handles a message. Returns false if the server has closed the connection.
     fn take_in(&self) -> Result<bool, String> {
         let Some(message) = self.channel.receive(Span::ZERO, limits::MESSAGE)? else {
             return Ok(false);
@@ -222,7 +222,7 @@ impl Link {
         Ok(true)
     }
 
-    /// The server accesses our memory by a message.
+    /// Handles the server's access to our memory.
     fn serve(&self, message: &Message) -> Result<(), String> {
         let header = &message.header;
         let reply = match self.access(message) {
@@ -263,12 +263,12 @@ impl Link {
     }
 }
 
-/// Connects to the server that listens at `path`, and sets up its function: memory of so many bytes at
-/// this place of the bus, interrupts, bus mastering.
+/// Connects to the server that listens at `path`, and sets up its function: `memory_bytes` bytes of memory
+/// at bus address `memory_base`, interrupts, bus mastering.
 ///
 /// # Errors
-/// If nobody listens there, or says what makes no sense, or nothing for longer than
-/// [`limits::ANSWER`]. Names what was asked for.
+/// If no server listens there, its answers are malformed, or it takes longer than [`limits::ANSWER`]. Names
+/// the failed step.
 pub fn connect(
     path: &Path,
     memory_bytes: usize,
@@ -322,24 +322,25 @@ impl Connection {
         Ok(Connection { link, window, memory, reader: Some(reader) })
     }
 
-    /// The counters that the server is to signal.
+    /// Eventfds for the server to signal.
     pub(super) fn counters(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.link.counters.iter().map(AsFd::as_fd)
     }
 
-    /// Whether the server is known to be gone.
+    /// Returns true if the server is known to be gone.
     pub fn is_gone(&self) -> bool {
         self.link.is_gone()
     }
 
-    /// Why doorbells are messages, if they are: the path of a command then has a message each way.
+    /// The reason why doorbells are written by messages, which adds a message each way to the path of a
+    /// command. `None` if they are mapped.
     pub fn note(&self) -> Option<String> {
         let why = self.window.not_mapped.as_ref()?;
         let path = self.path().display();
         Some(format!("{path}: registers and doorbells are written by messages: {why}"))
     }
 
-    /// Where the server listens.
+    /// Path of the server's socket.
     pub fn path(&self) -> &Path {
         &self.link.path
     }

@@ -1,5 +1,5 @@
-//! The device's end: registers are words, DMA is a copy where memory is mapped and a message where it is
-//! not, an interrupt adds one to a counter of the client's.
+//! Device port: registers are words, DMA is a copy if memory is mapped and a message otherwise, an
+//! interrupt signals an eventfd of the client.
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
@@ -20,40 +20,40 @@ use crate::live::{new_entries, until};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{Carry, Cost, DevicePort, DmaError, Flags, Looks, Payload, Posting, Segment};
 
-/// A device's end before it has a thread.
+/// A device port that is not yet bound to a thread.
 pub struct DeviceEnd(State);
 
-/// What lasts from reset to reset.
+/// State that survives a reset.
 pub(super) struct State {
     pub mailbox: Arc<Mailbox>,
     registers: Registers,
     pub table: RefCell<Table>,
     vectors: RefCell<Vectors>,
     pub bus_master: Cell<bool>,
-    /// Accesses by messages that are under way, by number.
+    /// Accesses by messages in flight, by number.
     pub accesses: RefCell<BTreeMap<AccessId, Waiting>>,
     pub next_access: Cell<AccessId>,
-    /// Those that were posted: nobody waits for them, but interrupts go behind them.
+    /// Number of posted accesses in flight: no task waits for them, but interrupts are ordered behind them.
     pub posted: Cell<usize>,
-    /// An answer to give when all accesses before this number are over.
+    /// Answer to send when all accesses before this number are complete.
     owed: RefCell<Option<(AccessId, ToSession)>>,
-    /// The device has been told to begin anew, and the client waits for it.
+    /// The device has been ordered to restart; the client waits for it.
     restarting: Cell<bool>,
 }
 
-/// Who waits for an access, and what came of it.
+/// State of an access by messages.
 pub(super) enum Waiting {
     Under,
-    /// Nobody: it was posted.
+    /// In flight; no task waits for it.
     Posted,
     Over(Option<Vec<u8>>),
     Abandoned,
 }
 
-/// Why a device is to stop.
+/// Reason to stop a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is to begin anew: see [`VfioUserDevice::begin_anew`].
+    /// Restart: see [`VfioUserDevice::begin_anew`].
     Reset,
     /// The client is gone.
     Left,
@@ -76,12 +76,12 @@ impl DeviceEnd {
             next_access: Cell::new(0),
             posted: Cell::new(0),
             owed: RefCell::default(),
-            // The session waits for the device to be there, as after a reset.
+            // The session waits for the start of the device, as after a reset.
             restarting: Cell::new(true),
         })
     }
 
-    /// The device's port, for the thread of `rt`.
+    /// Device port for the thread of `rt`.
     pub fn port(self, rt: &Rt) -> VfioUserDevice {
         VfioUserDevice::over(Rc::new(self.0), rt)
     }
@@ -93,14 +93,14 @@ impl Drop for State {
     }
 }
 
-/// The device's end of the bus. Cheap to clone.
+/// Device port. Cheap to clone.
 #[derive(Clone)]
 pub struct VfioUserDevice {
     pub(super) rt: Rt,
     pub(super) state: Rc<State>,
-    /// How much of the desk's news has been taken in.
+    /// Number of orders of the mailbox that have been handled.
     seen: Rc<Cell<u32>>,
-    /// An access by messages is over.
+    /// Signalled when an access by messages completes.
     pub(super) changed: Rc<Signal>,
     transfer: Stage,
     host_read: Stage,
@@ -111,7 +111,7 @@ impl VfioUserDevice {
         VfioUserDevice {
             rt: rt.clone(),
             state,
-            // Whatever the news, it is looked at first.
+            // Differs from any count, so the mailbox is read first.
             seen: Rc::new(Cell::new(u32::MAX)),
             changed: Rc::default(),
             transfer: rt.stage("data transfer"),
@@ -119,9 +119,9 @@ impl VfioUserDevice {
         }
     }
 
-    /// A port for a device that begins anew, on an executor of its own, after the tasks of the last have
-    /// been dropped: nothing of it reaches the client any more. Memory and interrupts stay as the
-    /// client has set them up; registers are zero.
+    /// Port for a restarted device, on a new executor, after the tasks of the old one have been dropped: no
+    /// access of theirs reaches the client any more. Memory and interrupts stay as the client has set them
+    /// up; registers are zero.
     pub fn begin_anew(self, rt: &Rt) -> VfioUserDevice {
         let state = self.state;
         for id in state.mailbox.take_back() {
@@ -132,8 +132,8 @@ impl VfioUserDevice {
         VfioUserDevice::over(state, rt)
     }
 
-    /// Does what the session orders, until the device is to stop. Runs beside the device's own tasks,
-    /// once they have been started.
+    /// Handles the session's orders until the device is to stop. Runs as a task beside the device's own,
+    /// after they have been started.
     pub async fn attend(&self) -> Why {
         if self.state.restarting.take() {
             self.answer(Ok(()), Vec::new());
@@ -160,7 +160,7 @@ impl VfioUserDevice {
         }
     }
 
-    /// Waits until the desk has news: looks in every pass, as no timer may end a world's idleness.
+    /// Waits for an order. Polls in every pass, because a timer would end the idle state of the executor.
     async fn news(&self) {
         until(&self.rt, || (self.state.mailbox.news() != self.seen.get()).then_some(())).await;
     }
@@ -201,7 +201,7 @@ impl VfioUserDevice {
         }
     }
 
-    /// The device is to begin anew, and the session to be told when it has.
+    /// Requests a restart, which the session is told of when it is done.
     fn reset(&self) -> Why {
         self.state.restarting.set(true);
         Why::Reset
@@ -225,14 +225,14 @@ impl VfioUserDevice {
 }
 
 impl State {
-    /// An access is over, or never began, and nobody waits for it.
+    /// Removes a completed or abandoned access.
     fn forget(&self, id: AccessId) {
         if let Some(Waiting::Posted) = self.accesses.borrow_mut().remove(&id) {
             self.posted.set(self.posted.get() - 1);
         }
     }
 
-    /// What came of an access, if it is over.
+    /// Result of an access, if it has completed.
     pub fn result_of(&self, id: AccessId) -> Option<Option<Vec<u8>>> {
         match self.accesses.borrow_mut().get_mut(&id) {
             Some(Waiting::Over(result)) => Some(result.take()),
@@ -240,7 +240,7 @@ impl State {
         }
     }
 
-    /// Gives the answer that is owed, if what it waits for is over.
+    /// Sends the deferred answer if the accesses before it have completed.
     fn settle(&self) {
         let mut owed = self.owed.borrow_mut();
         let accesses = self.accesses.borrow();
@@ -275,7 +275,7 @@ impl DevicePort for VfioUserDevice {
         until(&self.rt, check).await
     }
 
-    /// Live, every check is asked again in every pass.
+    /// No-op: a live check runs in every pass.
     fn check_again(&self) {}
 
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
@@ -353,7 +353,7 @@ impl DevicePort for VfioUserDevice {
                 memory.put(at, &entry[range], flag)
             });
         }
-        // One message for one entry: it lands whole.
+        // One message per entry, so it lands as a whole.
         let what = |id| ToSession::Write { id, at, data: entry.to_vec() };
         drop(self.begin(Waiting::Posted, what));
         Ok(())
@@ -362,7 +362,7 @@ impl DevicePort for VfioUserDevice {
     #[inline]
     fn interrupt(&self, vector: u16) {
         if self.state.posted.get() > 0 {
-            // Behind what was posted before it.
+            // Ordered behind the writes posted before it.
             self.state.mailbox.give_session(ToSession::Raise(vector));
         } else {
             self.state.vectors.borrow_mut().raise(vector);

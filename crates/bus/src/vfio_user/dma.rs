@@ -1,4 +1,4 @@
-//! DMA: a copy where memory is mapped, messages where it is not, and both where a transfer meets both.
+//! DMA: a copy for mapped memory, messages for other memory, both if a transfer spans the two.
 
 use std::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::table::Access;
 use crate::pieces::Sink;
 use crate::{DmaError, Memory, OutOfRange, Segment};
 
-/// An access by messages that somebody waits for; if it is dropped, nobody does.
+/// An access by messages that a task waits for. Dropping it abandons the access.
 pub(super) struct Ticket<'a> {
     state: &'a State,
     id: AccessId,
@@ -30,7 +30,7 @@ impl Drop for Ticket<'_> {
 }
 
 impl VfioUserDevice {
-    /// Begins an access by messages.
+    /// Starts an access by messages.
     pub(super) fn begin(
         &self,
         how: Waiting,
@@ -57,10 +57,10 @@ impl VfioUserDevice {
         result.ok_or(DmaError::Address(OutOfRange { at, bytes: 0 }))
     }
 
-    /// Whether all of these bytes are mapped, and may be accessed so.
+    /// Returns true if all of these bytes are mapped.
     ///
     /// # Errors
-    /// If some of them are not the client's, or it lets no device access its memory.
+    /// If some bytes are not the client's or do not allow this access, or bus mastering is disabled.
     pub(super) fn validate(&self, segments: &[Segment], access: Access) -> Result<bool, DmaError> {
         let table = self.state.table.borrow();
         let mut mapped = true;
@@ -79,7 +79,7 @@ impl VfioUserDevice {
         Ok(mapped)
     }
 
-    /// Copies between mapped memory and ours, wherever one mapping ends and another begins.
+    /// Copies between mapped memory and private memory, across the boundaries of mappings.
     #[inline]
     pub(super) fn reach(
         &self,
@@ -101,7 +101,7 @@ impl VfioUserDevice {
         })
     }
 
-    /// The file behind some memory has not failed: what was copied was the client's.
+    /// Fails if the file behind the memory was truncated, after the copy: its bytes are then invalid.
     #[inline]
     fn still_there(&self, memory: &Memory, at: BusAddr, bytes: usize) -> Result<(), DmaError> {
         if memory.is_lost() {
@@ -111,7 +111,7 @@ impl VfioUserDevice {
         Ok(())
     }
 
-    /// Reads memory of which some is reached by messages.
+    /// Reads memory of which at least a part is accessed by messages.
     pub(super) async fn read_by_messages(
         &self,
         from: &[Segment],
@@ -137,7 +137,8 @@ impl VfioUserDevice {
         Ok(())
     }
 
-    /// Writes memory of which some is reached by messages: each part has landed before the next begins.
+    /// Writes memory of which at least a part is accessed by messages: each part has landed before the next
+    /// begins.
     pub(super) async fn write_by_messages(
         &self,
         parts: Vec<(BusAddr, Vec<u8>)>,
@@ -160,7 +161,7 @@ impl VfioUserDevice {
         Ok(())
     }
 
-    /// One look for new entries; see [`DevicePort::fetch`].
+    /// Polls a ring once; see [`DevicePort::fetch`](crate::DevicePort::fetch).
     pub(super) fn look_for_entries(
         &self,
         at: BusAddr,
@@ -182,14 +183,14 @@ impl VfioUserDevice {
             self.reach(at, entry_bytes, Access::Read, |memory, at, range| {
                 memory.read(at, &mut entry[range])
             })?;
-            // The word that was judged is the one that is kept.
+            // Keep the word that `is_new` accepted: memory may have changed since.
             entry[entry_bytes - 4..].copy_from_slice(&word.to_le_bytes());
             found += 1;
         }
         Ok(found)
     }
 
-    /// Some bytes in parts of which each is either mapped or not, and fits a message.
+    /// Splits a range into parts that are completely mapped or completely unmapped, and fit a message.
     fn parts(
         &self,
         at: BusAddr,
@@ -210,7 +211,7 @@ impl VfioUserDevice {
     }
 }
 
-/// How many entries in a row are new, asked of the last word of each.
+/// Number of consecutive new entries, by the last word of each.
 pub(super) fn new_in_a_row(
     entries: &[u8],
     entry_bytes: usize,
@@ -222,7 +223,7 @@ pub(super) fn new_in_a_row(
     (0..).zip(words).take_while(|(number, word)| is_new(*number, *word)).count() as u32
 }
 
-/// Where a write goes: into mapped memory at once, or into messages that are sent afterwards.
+/// Destination of a write: mapped memory, or messages sent afterwards.
 pub(super) enum Landing<'a> {
     Copied(&'a VfioUserDevice),
     Told(Vec<(BusAddr, Vec<u8>)>),
@@ -249,7 +250,7 @@ impl Sink for Landing<'_> {
             Landing::Copied(port) if at.0.is_multiple_of(4) => {
                 port.reach(at, 4, Access::Write, |memory, at, _| memory.store_u32(at, word))
             }
-            // A message of its own; or nobody can load it with acquire.
+            // A message of its own; or an unaligned word, which cannot be loaded with acquire.
             _ => self.put(at, &bytes),
         }
     }

@@ -1,5 +1,4 @@
-//! What a server offers: a function's identity, and its registers as words that a session and a device
-//! share.
+//! Function offered by a server: its identity, and its registers as words shared by a session and a device.
 
 use core::ops::Range;
 use std::io;
@@ -11,29 +10,30 @@ use crate::{Masks, Memory};
 use wire::BusAddr;
 use wire::pci::Identity;
 
-/// A PCI function that a server offers.
+/// A PCI function offered by a server.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// What it says of itself in its configuration space. Window 0 holds the registers.
+    /// Content of its configuration space. BAR 0 holds the registers.
     pub identity: Identity,
-    /// Bytes of registers; whole pages.
+    /// Length of the registers, bytes; a multiple of 4096.
     pub register_bytes: u32,
-    /// From here on a client may map the registers, and write what it likes: doorbells.
+    /// Offset of the registers that a client may map and write without restriction: doorbells. A multiple
+    /// of 4096.
     pub mapped_from: u32,
-    /// Which of those before it a client may write. The rest is read-only.
+    /// Registers below `mapped_from` that a client may write. The others are read-only.
     pub writable: &'static [Range<u32>],
-    /// Two of those before it that are one word, whose bits a client sets and clears. While bit 0 is set the
-    /// pin is silent.
+    /// Two registers below `mapped_from` that are one mask word whose bits a client sets and clears. While
+    /// bit 0 is set the interrupt pin is masked.
     pub masks: Option<Masks>,
 }
 
 /// The registers. Cheap to clone; every clone is the same words.
 #[derive(Clone)]
 pub(super) struct Registers {
-    /// Those that a client reaches by messages alone.
+    /// Registers accessed by messages only.
     control: Memory,
-    /// Those that it may map. The pages before them are there, so that a place in the window is the
-    /// same place in the file, and nobody looks at them.
+    /// Mappable registers. The unused pages before them make the offset in the file equal to that in the
+    /// window.
     doorbells: Memory,
     file: Arc<Memfd>,
     mapped_from: u32,
@@ -43,14 +43,14 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// New ones, all zero: whoever mapped an earlier client's rings nobody's doorbells.
+    /// Creates new registers, all zero: the mappings of an earlier client do not reach them.
     pub fn new(function: &Function) -> io::Result<Registers> {
         let (bytes, mapped_from) = (function.register_bytes, function.mapped_from);
         assert!(bytes.is_multiple_of(4096) && mapped_from.is_multiple_of(4096));
         assert!(0 < mapped_from && mapped_from < bytes, "registers of both kinds");
         let file = Memfd::new("doorbell-registers", bytes as usize)?;
-        // Guarded: a client may punch holes into what it has a descriptor of, and leave the kernel
-        // without a page to fill them.
+        // Guarded: a client has a descriptor and may punch holes, and the kernel may have no page to fill
+        // them.
         let doorbells = Memory::map_guarded(file.as_fd(), 0, file.bytes(), BusAddr(0), true)?;
         Ok(Registers {
             control: Memory::private(mapped_from as usize, BusAddr(0)),
@@ -63,7 +63,7 @@ impl Registers {
         })
     }
 
-    /// The part that may be mapped, and the file that holds it at the same place.
+    /// The mappable range, and the file that holds it at the same offset.
     pub fn mapped(&self) -> (Range<u32>, BorrowedFd<'_>) {
         (self.mapped_from..self.bytes, self.file.as_fd())
     }
@@ -73,25 +73,25 @@ impl Registers {
         if register < self.mapped_from { &self.control } else { &self.doorbells }
     }
 
-    /// The word at this place; all ones where there is none.
+    /// Loads the word at this offset. Returns all ones if there is none.
     #[inline]
     pub fn load(&self, register: u32) -> u32 {
         self.memory(register).load_u32(BusAddr(u64::from(register))).unwrap_or(u32::MAX)
     }
 
-    /// Sets the word at this place, if there is one.
+    /// Stores the word at this offset, if there is one.
     #[inline]
     pub fn store(&self, register: u32, value: u32) {
         let _ = self.memory(register).store_u32(BusAddr(u64::from(register)), value);
     }
 
-    /// Sets all to zero.
+    /// Sets all registers to zero.
     pub fn clear(&self) {
         self.control.zero(BusAddr(0), self.control.bytes()).expect("its own length");
         self.doorbells.zero(BusAddr(0), self.doorbells.bytes()).expect("its own length");
     }
 
-    /// What a client reads, at any place and of any length. Zeros behind the last register.
+    /// Read by a client, at any offset and of any length. Zeros beyond the last register.
     pub fn read(&self, offset: u64, to: &mut [u8]) {
         for (place, byte) in (offset..).zip(to) {
             *byte = match u32::try_from(place & !3) {
@@ -103,18 +103,19 @@ impl Registers {
         }
     }
 
-    /// Whether the pin is silent, if this register has to do with that.
+    /// Returns `Some` if this register belongs to the mask pair: true if the pin is masked.
     pub fn silences(&self, register: u32) -> Option<bool> {
         let masks = self.masks.filter(|masks| masks.has(register))?;
         Some(self.load(masks.set) & 1 != 0)
     }
 
-    /// Whether the pin is silent.
+    /// Returns true if the pin is masked.
     pub fn is_silent(&self) -> bool {
         self.masks.is_some_and(|masks| self.load(masks.set) & 1 != 0)
     }
 
-    /// What a client writes. Read-only registers keep their value; a part of a word changes that part.
+    /// Write by a client. Read-only registers keep their value; a partial write of a word changes that
+    /// part.
     pub fn write(&self, offset: u64, mut from: &[u8]) {
         let mut offset = offset;
         while !from.is_empty() {

@@ -1,4 +1,4 @@
-//! The driver's end: doorbells are words of the server's, other registers are messages.
+//! Host port: doorbells are mapped words of the server's, other registers are accessed by messages.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -17,15 +17,15 @@ use super::limits;
 use crate::live::{Function, LiveHost, until};
 use crate::{Arena, Memory};
 
-/// The function behind a connection, which lives as long as this.
+/// The function behind a connection, which it keeps open.
 struct Served {
     rt: Rt,
     connection: Arc<Connection>,
-    /// Where the last mapped register was found.
+    /// Index of the area of the last access.
     last: Cell<usize>,
 }
 
-/// A message whose reply is awaited; if it is dropped, nobody waits.
+/// A message that waits for a reply. Dropping it discards the reply.
 struct Awaited<'a> {
     connection: &'a Connection,
     id: u16,
@@ -38,16 +38,16 @@ impl Drop for Awaited<'_> {
 }
 
 impl Connection {
-    /// The driver's end, for the thread of `rt`. The connection lives as long as its last clone.
+    /// Host port for the thread of `rt`. The connection is closed with its last clone.
     pub fn host(self, rt: &Rt) -> LiveHost {
         Arc::new(self).host_of(rt, 0, 1)
     }
 
-    /// The driver's end for one of so many threads of a host, numbered from 0: each hands out a part of the
-    /// memory, all as long as each other. Registers that are messages are anybody's.
+    /// Host port for thread `part`, counted from 0, of `parts` host threads: each allocates from an equal
+    /// part of the memory. All of them share the registers that are accessed by messages.
     ///
     /// # Panics
-    /// If there is no such part.
+    /// If `part >= parts`.
     pub fn host_of(self: &Arc<Connection>, rt: &Rt, part: usize, parts: usize) -> LiveHost {
         let arena = Arena::part(self.memory.clone(), part, parts);
         let connection = self.clone();
@@ -56,7 +56,7 @@ impl Connection {
 }
 
 impl Window {
-    /// The area that holds this word, beginning the search with `last`.
+    /// The area that holds this word; the search begins at `last`.
     #[inline]
     fn area(&self, register: u32, last: &Cell<usize>) -> Option<&Memory> {
         let at = BusAddr(u64::from(register));
@@ -98,7 +98,7 @@ impl Served {
             given_up.then_some(None)
         });
         let Some(reply) = reply.await else {
-            // A server that does not answer is as good as dead.
+            // A timeout counts as the loss of the server.
             link.give_up();
             return None;
         };
@@ -114,8 +114,8 @@ impl Function for Served {
         if let Some(area) = self.connection.window.area(register, &self.last) {
             let _ = area.store_u32(BusAddr(u64::from(register)), value);
         } else if self.connection.window.holds(register) && !self.is_gone() {
-            // Messages arrive in their order: nobody has to wait for this one's reply. One that can't be
-            // sent marks the server as gone.
+            // Messages arrive in order, so the reply is not awaited. A failed send marks the server as
+            // gone.
             let (access, value) = (access(register), value.to_le_bytes());
             let parts = [access.as_bytes(), &value];
             let _ = self.connection.link.send(command::REGION_WRITE, &parts, &[], true);
@@ -134,7 +134,7 @@ impl Function for Served {
         })
     }
 
-    /// Gone is also a server whose file of registers has failed: what is rung there goes nowhere.
+    /// Also true if the file of a mapped area has failed: doorbells written there are lost.
     fn is_gone(&self) -> bool {
         let lost = |area: &Memory| area.is_lost();
         self.connection.link.is_gone() || self.connection.window.areas.iter().any(lost)

@@ -1,5 +1,5 @@
-//! What a session and its device's thread hand each other. Locks are taken only when there is something;
-//! a device that has nothing to fetch looks at one word.
+//! Queues between a session and its device's thread. Locks are taken only if there is an item; an idle
+//! device polls one word.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -13,59 +13,66 @@ use super::vectors::Change;
 use crate::fd::Eventfd;
 use wire::BusAddr;
 
-/// The number of an access to memory by messages, never used twice.
+/// Number of an access by messages, never reused.
 pub(super) type AccessId = u64;
 
-/// What a session puts there.
+/// Item from the session for the device.
 pub(super) enum ToDevice {
     Map(Mapping),
-    /// No more of this memory; of all, if nothing is named. Answered when nothing touches it any more.
+    /// Remove this range of memory, or all of it. Answered when no access uses it any more.
     Unmap(Option<(BusAddr, u64)>),
     Vectors(Change),
-    /// The configuration space says other things, and perhaps that the device is to be reset. Answered.
+    /// Change of the configuration space, with an optional reset. Answered.
     Config {
         bus_master: bool,
         intx_enabled: bool,
         reset: bool,
     },
-    /// The pin is to be silent by the function's own registers, or may speak. Answered.
+    /// The function's registers mask or unmask the interrupt pin. Answered.
     Silence(bool),
-    /// A reset. Answered when it is over.
+    /// Reset. Answered when it has completed.
     Reset,
     Leave,
-    /// What a message has read, if the client has answered with as much.
+    /// Completion of a read by a message; `None` if it failed or the length differs.
     Read {
         id: AccessId,
         data: Option<Vec<u8>>,
     },
-    /// A message has written, or the client could not.
+    /// Completion of a write by a message.
     Written {
         id: AccessId,
         done: bool,
     },
-    /// What was to land before this interrupt has landed.
+    /// All writes before this interrupt have landed.
     Raise(u16),
 }
 
-/// What a device puts there.
+/// Item from the device for the session.
 pub(super) enum ToSession {
-    /// An order has been carried out, or refused with this error. Mappings that are no longer used are
-    /// unmapped by the session: that takes time.
-    Answer { result: Result<(), u32>, unused: Vec<Mapping> },
-    /// Read memory by a message.
-    Read { id: AccessId, at: BusAddr, bytes: usize },
-    /// Write memory by a message.
-    Write { id: AccessId, at: BusAddr, data: Vec<u8> },
-    /// Say when all that was written before has landed: then comes this interrupt.
+    /// Completion of an order. The session unmaps the unused mappings, because that takes time.
+    Answer {
+        result: Result<(), u32>,
+        unused: Vec<Mapping>,
+    },
+    Read {
+        id: AccessId,
+        at: BusAddr,
+        bytes: usize,
+    },
+    Write {
+        id: AccessId,
+        at: BusAddr,
+        data: Vec<u8>,
+    },
+    /// Returned as [`ToDevice::Raise`] when all earlier writes have landed.
     Raise(u16),
-    /// The file behind the memory here has failed.
+    /// The file behind the memory at this address has failed.
     Lost(BusAddr),
-    /// The device's thread has ended.
     Ended,
 }
 
 pub(super) struct Mailbox {
-    /// Counts what the session has put here.
+    /// Number of items put for the device, modulo 2^32.
     news: AtomicU32,
     to_device: Mutex<VecDeque<ToDevice>>,
     to_session: Mutex<VecDeque<ToSession>>,
@@ -74,12 +81,12 @@ pub(super) struct Mailbox {
 }
 
 fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A queue is whole even if somebody has panicked beside it.
+    // A queue is consistent even if a thread has panicked while holding the lock.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mailbox {
-    /// One between a device and a client whose messages carry so many bytes of data.
+    /// Creates queues for a client whose messages carry up to `transfer_bytes` bytes of data.
     pub fn new(transfer_bytes: usize) -> io::Result<Mailbox> {
         Ok(Mailbox {
             news: AtomicU32::new(0),
@@ -90,12 +97,12 @@ impl Mailbox {
         })
     }
 
-    /// The most bytes of data in one message.
+    /// Maximum bytes of data in one message.
     pub fn transfer_bytes(&self) -> usize {
         self.transfer_bytes
     }
 
-    /// How much has been put here for the device.
+    /// Number of items put for the device so far, modulo 2^32.
     #[inline]
     pub fn news(&self) -> u32 {
         self.news.load(Ordering::Acquire)
@@ -110,7 +117,7 @@ impl Mailbox {
         lock(&self.to_device).pop_front()
     }
 
-    /// Puts something here for the session, and wakes it.
+    /// Queues an item for the session, and wakes it.
     pub fn give_session(&self, what: ToSession) {
         lock(&self.to_session).push_back(what);
         self.wake.signal();
@@ -120,7 +127,7 @@ impl Mailbox {
         lock(&self.to_session).pop_front()
     }
 
-    /// Takes back the accesses that the session has not yet fetched: their numbers.
+    /// Removes the accesses that the session has not sent yet; returns their numbers.
     pub fn take_back(&self) -> Vec<AccessId> {
         let mut ids = Vec::new();
         lock(&self.to_session).retain(|what| match what {
@@ -134,7 +141,7 @@ impl Mailbox {
         ids
     }
 
-    /// The session has woken.
+    /// Resets the wake-up event.
     pub fn woken(&self) {
         self.wake.take();
     }

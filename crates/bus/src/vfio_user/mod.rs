@@ -1,4 +1,4 @@
-//! vfio-user: a PCI function in one process, whoever drives it in another, a socket between them.
+//! vfio-user: a PCI function in one process, its driver in another, connected by a socket.
 //!
 //! ```text
 //!        client                              server
@@ -11,14 +11,13 @@
 //!     event counters ◄──── written: an interrupt ───────────────────── vectors
 //! ```
 //!
-//! The device's thread owns what it uses on the path of a command: the table of mappings, the vectors.
-//! It changes them itself, between two polls of its tasks, when the session has given it an *order*.
-//! So no lock is taken on the path, and when an order to unmap is answered nothing is under way that
-//! could still touch the memory. Registers that a client does not reach by a mapping are words that
-//! session and device share.
+//! The device's thread owns the state on the path of a command: the table of mappings, the vectors. It
+//! changes them itself, between two polls of its tasks, on an *order* from the session. So the path takes
+//! no lock, and when an order to unmap is answered no access to the memory is in flight. Registers that a
+//! client cannot map are words shared by session and device.
 //!
-//! What comes from a client is hostile until judged: messages in `wire::vfio_user`, addresses in
-//! its table, mappings by the guard of SIGBUS. Every wait for a client has a bound.
+//! All input from a client is treated as hostile: `wire::vfio_user` validates messages, the table validates
+//! addresses, the SIGBUS guard protects mappings. Every wait for a client has a timeout.
 
 mod answers;
 mod channel;
@@ -45,49 +44,48 @@ pub use function::Function;
 pub use server::Server;
 pub use session::{Ended, Session};
 
-/// What our limits are, and how they relate.
+/// Limits of messages, mappings and waits.
 pub mod limits {
     use runtime::Span;
 
-    /// Mappings of clients' memory at once, of all sockets of a process together; each socket has an equal
-    /// share. A process has 65,530 of Linux (`vm.max_map_count`, as it comes): the other half is for what it
-    /// needs itself, and for what the kernel splits.
+    /// Maximum number of mapped regions of clients' memory in a process; each socket has an equal share.
+    /// Linux allows 65,530 mappings per process (`vm.max_map_count`, default): the other half is for the
+    /// process itself, and for mappings split by the kernel.
     pub const DMA_MAPS_MAX: usize = 32_000;
-    /// Descriptors beside one message that we take.
+    /// Maximum number of descriptors accepted with one message.
     pub const MESSAGE_FDS_MAX: usize = 8;
-    /// Bytes of data in one message, either way.
+    /// Maximum bytes of data in one message, in either direction.
     pub const TRANSFER_BYTES_MAX: usize = 1 << 20;
-    /// Bytes of one message, all in all: data, or capabilities, and what comes before them.
+    /// Maximum length of a message in bytes: data or capabilities, and the structures before them.
     pub const MESSAGE_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 64;
-    /// Messages that wait while an order is under way, and their bytes. A client that has sent more is
-    /// not read from until they are done.
+    /// Maximum number of messages queued while an order is in progress. The session stops reading from a
+    /// client that exceeds it.
     pub const WAITING_MAX: usize = 1024;
-    /// See [`WAITING_MAX`].
+    /// Maximum bytes of queued messages; see [`WAITING_MAX`].
     pub const WAITING_BYTES_MAX: usize = 4 << 20;
-    /// Descriptors beside such messages: the process has only so many.
+    /// Maximum number of descriptors in queued messages: they count against the limit of the process.
     pub const WAITING_FDS_MAX: usize = 64;
-    /// Interrupt vectors of a function.
+    /// Number of interrupt vectors of a function.
     pub const VECTORS: u16 = 64;
-    /// How long a client may take for its first message.
+    /// Timeout of a client's first message.
     pub const GREETING: Span = crate::listen::GREETING;
-    /// How long the rest of a message may take, once it has begun, and how long a peer may leave no
-    /// room for one of ours.
+    /// Timeout of the rest of a message after its first byte, and of sending to a peer that does not read.
     pub const MESSAGE: Span = Span::ms(5_000);
-    /// How long a client may take to read or write its memory for us.
+    /// Timeout of a client's reply to an access to its memory.
     pub const DMA: Span = Span::ms(10_000);
-    /// How long a server may take to answer. Longer than it may wait for our memory.
+    /// Timeout of a server's reply. Longer than its own wait for our memory ([`DMA`]).
     pub const ANSWER: Span = Span::ms(20_000);
 
     const _: () = {
         assert!(MESSAGE_FDS_MAX <= crate::fd::FDS_MAX);
-        // One message of the largest size fits among those that wait.
+        // One message of maximum size fits the queue.
         assert!(MESSAGE_BYTES_MAX < WAITING_BYTES_MAX);
         assert!(DMA.0 < ANSWER.0);
         assert!(2 * DMA_MAPS_MAX < 65_530);
     };
 }
 
-/// Why two processes do not share a bus, or share it no more.
+/// Error of a vfio-user connection or server.
 #[derive(Debug)]
 pub struct VfioUserError {
     socket: PathBuf,
@@ -95,7 +93,7 @@ pub struct VfioUserError {
 }
 
 impl VfioUserError {
-    /// What has failed, without the socket's path.
+    /// The cause, without the socket's path.
     pub fn reason(&self) -> &str {
         &self.what
     }

@@ -1,4 +1,4 @@
-//! A server's socket: one client after another.
+//! A server's socket: serves one client after another.
 
 use std::fmt::Display;
 use std::format;
@@ -22,7 +22,7 @@ pub struct Server {
     maps_max: usize,
 }
 
-/// A client that has not yet sent its first message.
+/// A client whose first message is incomplete.
 struct Client {
     channel: Channel,
     incoming: Incoming,
@@ -51,10 +51,10 @@ impl Handshake for Client {
 }
 
 impl Server {
-    /// Listens at a path, for clients of this user. A socket that a dead server has left there is replaced.
+    /// Listens at a path, for clients of this user. A dead server's socket is replaced.
     ///
     /// # Errors
-    /// If another server listens there, or there is something else.
+    /// If another server listens there, or the path exists and is no socket.
     pub fn bind(path: &Path) -> Result<Server, VfioUserError> {
         match Acceptor::bind(path) {
             Ok(clients) => Ok(Server { clients, maps_max: limits::DMA_MAPS_MAX }),
@@ -62,27 +62,24 @@ impl Server {
         }
     }
 
-    /// The same, of a process that serves so many sockets: the clients of each may have an equal share of
-    /// [`limits::DMA_MAPS_MAX`], so that none takes the mappings of another.
+    /// Divides [`limits::DMA_MAPS_MAX`] equally by the given number of sockets of this process, so that the
+    /// clients of one do not exhaust the mappings of another.
     #[must_use]
     pub fn one_of(self, servers: usize) -> Server {
         Server { maps_max: limits::DMA_MAPS_MAX / servers.max(1), ..self }
     }
 
-    /// Waits for a client, and agrees with it on a version. Those that have connected and said nothing are
-    /// waited for together.
+    /// Waits for a client and negotiates a version. Waits for all connected clients at once.
     ///
     /// # Errors
-    /// If a client's first message makes no sense or does not come, or none can be accepted. The next
-    /// client may be better.
+    /// If a client's first message is malformed or late, or accept fails. A further call may succeed.
     pub fn accept(&self, function: &Function) -> Result<Session, VfioUserError> {
         let path = self.clients.path();
         let (channel, message) = match self.clients.next() {
             Ok(come) => come,
             Err(what) => return Err(VfioUserError { socket: path.into(), what }),
         };
-        // It is one after the other: whoever else has come is not kept waiting, and leaves its
-        // descriptors to a client that has agreed.
+        // One client at a time: the others are disconnected now, which also frees their descriptors.
         let session = Session::agree(&channel, message, self.maps_max).and_then(|transfer_bytes| {
             self.turn_away();
             Session::new(channel, transfer_bytes, function, self.maps_max)
@@ -90,12 +87,12 @@ impl Server {
         session.or_else(|error| fail(path, "a client's greeting", &error))
     }
 
-    /// Turns away whoever else has connected.
+    /// Disconnects all waiting clients.
     pub(super) fn turn_away(&self) {
         self.clients.turn_away();
     }
 
-    /// For how long there is no use in asking whether somebody has connected.
+    /// Pause in which polling for connections is useless.
     pub(super) fn rest(&self) -> Span {
         self.clients.rest()
     }
@@ -111,7 +108,7 @@ pub(super) fn fail<T>(socket: &Path, doing: &str, error: &dyn Display) -> Result
     Err(VfioUserError { socket: socket.into(), what: format!("{doing}: {error}") })
 }
 
-/// An error of the system, in words.
+/// Formats a system error with the failed step.
 pub(super) fn said(doing: &str) -> impl Fn(io::Error) -> std::string::String + '_ {
     move |error| format!("{doing}: {error}")
 }

@@ -1,9 +1,8 @@
-//! A session: one client, served until it goes.
+//! A session: serves one client until it disconnects.
 //!
-//! The session's thread waits for messages and for its device. What concerns the device is an order; the
-//! next command is not begun before the order is answered, so commands take effect in their order. What
-//! the client replies to our own messages is taken at once, whatever waits: the device may need it to
-//! carry out the very order that is under way.
+//! The session's thread waits for messages and for its device. A request that concerns the device becomes
+//! an order; the next command begins after its answer, so commands take effect in order. A reply of the
+//! client to one of our messages is handled at once: the device may need it to complete the current order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::format;
@@ -29,60 +28,60 @@ use super::{answers::Done, answers::Face, limits};
 use crate::fd::{self, Until};
 use crate::listen::milliseconds;
 
-/// Accesses to the client's memory that are under way at once.
+/// Maximum number of accesses to the client's memory in flight.
 const ACCESSES: usize = 64;
-/// How long a device may take for an order before the session looks whether a client's counter holds
-/// it up: see [`Face::unblock`].
+/// Time of an order after which the session checks whether a client's counter blocks the device: see
+/// [`Face::unblock`].
 const DEVICE: Span = Span::s(2);
 
-/// One client. See the module's text.
+/// Session with one client; see the module documentation.
 pub struct Session {
     channel: Channel,
     mailbox: Arc<Mailbox>,
     face: Face,
     end: Option<DeviceEnd>,
-    /// Commands that wait, oldest first, and their bytes.
+    /// Queued commands, oldest first, and the bytes of their payloads.
     waiting: VecDeque<Message>,
     waiting_bytes: usize,
-    /// The order that is under way: what to reply when it is answered, and since when. None for the
-    /// device's own start.
+    /// The order in progress: the reply to send when it completes, and its start. The reply is `None` for
+    /// the device's own start.
     order: Option<(Option<Due>, Time)>,
-    /// What the device wants of the client, oldest first.
+    /// Accesses requested by the device and not sent, oldest first.
     wanted: VecDeque<ToSession>,
-    /// What it has wanted and the client has not answered, by message.
+    /// Accesses sent to the client without a reply, by message ID.
     accesses: BTreeMap<u16, Under>,
     next_message: u16,
 }
 
-/// The reply that a command is owed.
+/// Reply to send when an order completes.
 struct Due {
     header: Header,
     payload: Vec<u8>,
 }
 
-/// An access to the client's memory.
+/// An access to the client's memory in flight.
 struct Under {
     id: AccessId,
     begun: Time,
-    /// The bytes that a read is to give; none for a write.
+    /// Length of a read in bytes. `None` for a write.
     read: Option<usize>,
     access: DmaAccess,
 }
 
-/// How a session has ended.
+/// Reason for the end of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The client has closed its end, or died.
+    /// The client has disconnected or died.
     Gone,
-    /// It was let go, because of this.
+    /// The client was disconnected, for this reason.
     LetGo(String),
     /// The device's thread has ended.
     Device,
 }
 
 impl Session {
-    /// Agrees with a client on a version, by its first message: how many bytes of data one of its
-    /// messages takes.
+    /// Negotiates a version by a client's first message. Returns the maximum bytes of data that one of its
+    /// messages carries.
     pub(super) fn agree(
         channel: &Channel,
         message: Message,
@@ -113,7 +112,7 @@ impl Session {
         Ok(transfer_bytes)
     }
 
-    /// A session with a client that has agreed.
+    /// Creates a session after the negotiation.
     pub(super) fn new(
         channel: Channel,
         transfer_bytes: usize,
@@ -142,16 +141,16 @@ impl Session {
         })
     }
 
-    /// The device's end, to be given to its thread before the session [runs](Self::run).
+    /// The device port, to be moved to its thread before the session [runs](Self::run).
     ///
     /// # Panics
-    /// If it has been given away.
+    /// On the second call.
     pub fn device_end(&mut self) -> DeviceEnd {
         self.end.take().expect("a session has one device")
     }
 
-    /// Serves the client until it goes, then waits for the device's thread to leave its port. Whoever
-    /// else connects to `server` meanwhile is turned away.
+    /// Serves the client until it disconnects, then waits for the device's thread to drop its port.
+    /// Disconnects other clients of `server` meanwhile.
     pub fn run(mut self, server: &Server) -> Ended {
         let ended = loop {
             match self.turn(server) {
@@ -163,7 +162,7 @@ impl Session {
         };
         self.mailbox.give_device(ToDevice::Leave);
         while self.end.is_none() && !self.device_has_ended() {
-            // A client that lives on may fill its counters again and again.
+            // A connected client may fill its counters again and again.
             self.face.unblock();
             fd::wait(&[(self.mailbox.as_fd(), Until::Readable)], 100, &mut Vec::new());
             self.mailbox.woken();
@@ -176,7 +175,7 @@ impl Session {
             .any(|what| matches!(what, ToSession::Ended))
     }
 
-    /// Does what there is to do, then waits for more.
+    /// Handles pending items, then waits for an event.
     fn turn(&mut self, server: &Server) -> Result<Option<Ended>, String> {
         if self.take_from_device()? {
             return Ok(Some(Ended::Device));
@@ -199,7 +198,8 @@ impl Session {
             if rest == Span::ZERO {
                 these.push((server.as_fd(), Until::Readable));
             } else {
-                // Whoever has connected cannot be accepted, and so not be turned away, before that.
+                // Clients in the backlog cannot be accepted, and so not be disconnected, before the pause
+                // is over.
                 let rest = milliseconds(rest);
                 wait = if wait < 0 { rest } else { wait.min(rest) };
             }
@@ -215,16 +215,16 @@ impl Session {
                 Some(message) => self.take_in(message)?,
             }
         } else if ready.get(2) == Some(&true) {
-            // Ours is still there, as nothing came from it, not even its end.
+            // The current client is still connected: its socket had no event, not even end of file.
             server.turn_away();
         }
         Ok(None)
     }
 
-    /// For how long to wait, in milliseconds.
+    /// Timeout of the next wait, in milliseconds; -1 for none.
     ///
     /// # Errors
-    /// If a wait for the client has been too long.
+    /// If a reply of the client is late.
     fn patience(&self) -> Result<i32, String> {
         let now = STD_CLOCK.now();
         if let Some(under) = self.accesses.values().find(|u| now.since(u.begun) > limits::DMA) {
@@ -255,7 +255,7 @@ impl Session {
         Ok(())
     }
 
-    /// The client has answered one of our messages.
+    /// Handles the client's reply to one of our messages.
     fn replied(&mut self, message: Message) -> Result<(), String> {
         let id = message.header.id.get();
         let Some(under) = self.accesses.remove(&id) else {
@@ -274,7 +274,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes what the device has put on the desk. True if its thread has ended.
+    /// Handles the device's items. Returns true if its thread has ended.
     fn take_from_device(&mut self) -> Result<bool, String> {
         while let Some(what) = self.mailbox.for_session() {
             match what {
@@ -298,7 +298,7 @@ impl Session {
         Ok(false)
     }
 
-    /// Asks the client for what the device wants of its memory.
+    /// Sends the accesses that the device has requested.
     fn send_wanted(&mut self) -> Result<(), String> {
         while let Some(wanted) = self.wanted.pop_front() {
             match wanted {
@@ -337,7 +337,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answers a command, if its sender wants that.
+    /// Answers a command, if its sender wants a reply.
     fn reply(&self, header: &Header, result: Result<Vec<u8>, u32>) -> Result<(), String> {
         if !header.wants_reply() {
             return Ok(());
@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Does what a command asks for.
+    /// Handles a command.
     fn perform(&mut self, message: Message) -> Result<(), String> {
         let Message { header, payload, fds } = message;
         let done = parse(&header, &payload).and_then(|request| self.face.answer(request, fds));

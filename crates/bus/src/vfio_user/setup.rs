@@ -1,4 +1,4 @@
-//! What a client asks a server before its driver begins, in the order of asking.
+//! Set-up of a function by a client, in the order of the requests.
 
 use std::format;
 use std::io;
@@ -21,20 +21,20 @@ use super::version::{self, Limits};
 use crate::fd::Memfd;
 use crate::{Memory, backing};
 
-/// Bytes of an answer that describes a region with as many areas as make sense.
+/// Buffer size for the description of a region and its areas, bytes.
 const REGION_ANSWER: usize = 4096;
-/// The most areas of a window that are mapped.
+/// Maximum number of mapped areas of a window.
 const AREAS_MAX: usize = 16;
-/// The longest window that makes sense.
+/// Maximum length of a window, bytes.
 const WINDOW_BYTES_MAX: u64 = 1 << 24;
-/// Data kind "descriptors", action "trigger".
+/// Data type "eventfd", action "trigger".
 const SIGNAL: u32 = 1 << 2 | 1 << 5;
-/// Memory accesses answered, bus mastering.
+/// Command register: memory space and bus mastering enabled.
 const COMMAND_ON: u16 = 0b110;
-/// MSI-X in use, in the upper byte of its message control.
+/// MSI-X enable, in the upper byte of its message control.
 const MSIX_ON: u8 = 0x80;
 
-/// Asks, and sets up. `memory` is what the server may map; if there is none, it uses messages.
+/// Queries and sets up the function. The server may map `memory`; if it is `None`, it uses messages.
 pub(super) fn set_up(
     mut connection: Connection,
     memory: Option<&Memfd>,
@@ -72,7 +72,7 @@ fn agree(connection: &Connection) -> Result<Limits, String> {
 }
 
 impl Connection {
-    /// Asks for a structure with one of its kind.
+    /// Sends a query and parses the answer, a structure of the same type.
     fn ask<T: FromBytes + IntoBytes + zerocopy::Immutable>(
         &self,
         command: u16,
@@ -82,7 +82,7 @@ impl Connection {
         front(&payload, "an answer")
     }
 
-    /// The registers' window, with what of it may be mapped.
+    /// Queries the register window, and maps the areas that the server offers.
     fn window_of_registers(&self) -> Result<Window, String> {
         let question = RegionInfo {
             argsz: (REGION_ANSWER as u32).into(),
@@ -113,7 +113,7 @@ impl Connection {
         Ok(window)
     }
 
-    /// Tells the server of our memory.
+    /// Registers our memory with the server.
     fn map(&self, memory: Option<&Memfd>) -> Result<(), String> {
         let map = DmaMap {
             argsz: (size_of::<DmaMap>() as u32).into(),
@@ -126,7 +126,7 @@ impl Connection {
         self.link.call(command::DMA_MAP, &[map.as_bytes()], &fds).map(|_| ())
     }
 
-    /// Gives every vector a counter to signal.
+    /// Assigns an eventfd to every vector.
     fn signal(&self, theirs: Limits) -> Result<(), String> {
         let info: IrqInfo = self.ask(
             command::IRQ_INFO,
@@ -151,13 +151,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Lets the function answer, access memory and use its vectors.
+    /// Enables memory space, bus mastering and MSI-X.
     fn enable(&self) -> Result<(), String> {
         self.write_config(offset::COMMAND, &COMMAND_ON.to_le_bytes())?;
         let mut config = [0; 256];
         self.read_config(0, &mut config)?;
         let mut at = usize::from(config[offset::CAPABILITIES] & !3);
-        // No list is longer than the space has room for.
+        // The configuration space has no room for a longer list.
         for _ in 0..64 {
             const MSIX: u8 = 0x11;
             match config.get(at..at + 4) {
@@ -196,7 +196,7 @@ fn config_access(at: usize, bytes: usize) -> RegionAccess {
     }
 }
 
-/// Whether areas lie in their window, on pages.
+/// Validates that the areas lie in their window, on page boundaries.
 fn validate(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
     let bytes = info.size.get();
     for area in areas {
@@ -210,7 +210,8 @@ fn validate(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Maps areas of a window whose bytes begin here in a file; says why not, if they are not to be.
+/// Maps areas of a window that begins at offset `begin` of a file. The error is the reason why they stay
+/// unmapped.
 fn map_all(file: BorrowedFd<'_>, begin: u64, areas: &[SparseArea]) -> Result<Vec<Memory>, String> {
     backing::must_be_local(file)?;
     let of_file = |error: io::Error| format!("{}: mapping it: {error}", backing::name(file));
@@ -223,7 +224,7 @@ fn map_all(file: BorrowedFd<'_>, begin: u64, areas: &[SparseArea]) -> Result<Vec
     areas.iter().map(map).collect::<io::Result<_>>().map_err(of_file)
 }
 
-/// The areas of a window that may be mapped: those that a capability lists, or all of it.
+/// The mappable areas of a window: those listed in a capability, or the whole window.
 fn areas(info: &RegionInfo, payload: &[u8]) -> Result<Vec<SparseArea>, String> {
     let whole = SparseArea { offset: 0.into(), size: info.size };
     if info.flags.get() & region::CAPS == 0 {

@@ -1,4 +1,4 @@
-//! What of a client's memory may be accessed, and how.
+//! Table of a client's memory: mappings and their access rights.
 
 use std::cell::Cell;
 use std::vec::Vec;
@@ -7,28 +7,28 @@ use crate::{Memory, OutOfRange};
 use wire::BusAddr;
 use wire::vfio_user::errno;
 
-/// A piece of a client's memory.
+/// A range of a client's memory.
 pub(super) struct Mapping {
     pub at: u64,
     pub bytes: u64,
     pub readable: bool,
     pub writable: bool,
-    /// None: it is reached by messages.
+    /// `None` if it is accessed by messages.
     pub memory: Option<Memory>,
 }
 
-/// What is to be done with memory.
+/// Direction of an access, as seen by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
 }
 
-/// All of them, by rising addresses; none overlaps another.
+/// All mappings, in ascending order and disjoint.
 pub(super) struct Table {
     mappings: Vec<Mapping>,
     most: usize,
-    /// Where the last access was.
+    /// Index of the last mapping found.
     last: Cell<usize>,
 }
 
@@ -46,14 +46,14 @@ impl Mapping {
 }
 
 impl Table {
-    /// An empty one, of so many at most.
+    /// An empty table of at most `most` mappings.
     pub fn new(most: usize) -> Table {
         Table { mappings: Vec::new(), most, last: Cell::new(0) }
     }
 
     /// Adds a mapping.
     ///
-    /// # Errors
+    /// The error number, with the mapping, if it overlaps another or the table is full.
     /// The number of the error, with the mapping, if it overlaps another or there are too many.
     pub fn insert(&mut self, mapping: Mapping) -> Result<(), (u32, Mapping)> {
         let place = self.mappings.partition_point(|known| known.at < mapping.at);
@@ -70,11 +70,11 @@ impl Table {
         Ok(())
     }
 
-    /// Takes away the mappings that lie in this range: one or several, each whole. A client with an IOMMU
-    /// of its own takes back more in one message than it mapped in one, as VFIO allows.
+    /// Removes the mappings that lie in this range, one or more, each completely. A client with a virtual
+    /// IOMMU may unmap in one message more than it mapped in one, as VFIO allows.
     ///
     /// # Errors
-    /// The number of the error if there is none, or the range cuts one: then all stay.
+    /// The error number if there is none, or the range cuts a mapping: then all of them stay.
     pub fn remove(&mut self, at: BusAddr, bytes: u64) -> Result<Vec<Mapping>, u32> {
         let end = at.0.saturating_add(bytes);
         let first = self.mappings.partition_point(|known| known.at + (known.bytes - 1) < at.0);
@@ -88,7 +88,7 @@ impl Table {
         Ok(self.mappings.drain(first..after).collect())
     }
 
-    /// Takes everything away.
+    /// Removes all mappings.
     pub fn remove_all(&mut self) -> Vec<Mapping> {
         core::mem::take(&mut self.mappings)
     }
@@ -109,18 +109,18 @@ impl Table {
         (found.holds(at.0) && found.allows(access)).then_some(found)
     }
 
-    /// The piece of memory that holds all of these bytes, if one does and is mapped: the short way.
+    /// The memory that holds all of these bytes, if one mapped region does: the fast path.
     #[inline]
     pub fn whole(&self, at: BusAddr, bytes: usize, access: Access) -> Option<&Memory> {
         let memory = self.find(at, access)?.memory.as_ref()?;
         memory.holds(at, bytes).then_some(memory)
     }
 
-    /// Hands out these bytes piece by piece, wherever one mapping ends and another begins: where a piece
-    /// is, its length, its memory if it is mapped.
+    /// Calls `piece` for each part of these bytes, split at the boundaries of mappings: address, length,
+    /// memory if it is mapped.
     ///
     /// # Errors
-    /// If some of them lie in no mapping that allows it; or what `piece` says.
+    /// If some bytes lie in no mapping that allows the access, or an error of `piece`.
     pub fn pieces<E: From<OutOfRange>>(
         &self,
         at: BusAddr,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of pages.
+        /// Model: a map of pages.
         #[test]
         fn a_table_is_a_set_of_pages(
             steps in prop::collection::vec((0_u64..40, 1_u64..8, any::<bool>()), 1..60),

@@ -1,4 +1,4 @@
-//! How interrupts reach a client: by counters that it has sent (vfio-user, "VFIO_USER_DEVICE_SET_IRQS").
+//! Interrupt vectors of a client: eventfds that it has sent (vfio-user, "VFIO_USER_DEVICE_SET_IRQS").
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// How many there are.
+    /// Number of vectors of this kind.
     pub fn count(self) -> u32 {
         match self {
             Kind::Intx => 1,
@@ -23,27 +23,26 @@ impl Kind {
     }
 }
 
-/// What a client wants of its interrupts. Ranges have been judged.
+/// A change of interrupt set-up. Ranges have been validated.
 pub(super) enum Change {
-    /// From here on, these counters.
+    /// Assigns counters to the vectors from `start` on.
     Signal {
         kind: Kind,
         start: u32,
         counters: Vec<Option<Arc<Eventfd>>>,
     },
-    /// All of a kind off.
+    /// Disables all vectors of a kind.
     Off(Kind),
     Trigger {
         kind: Kind,
         which: Vec<u32>,
     },
     Mask,
-    /// The pin may speak again.
     Unmask,
 }
 
-/// The counter that is being signalled, by its number; -1: none. A client may make a counter wait for
-/// room although we have asked that it shall not, and leave none: then this is how the session knows.
+/// Descriptor number of the counter being signalled; -1 if none. A client can revert a counter to blocking
+/// and fill it: then the session finds the blocked counter here.
 pub(super) struct Signalling(AtomicI32);
 
 impl Signalling {
@@ -66,13 +65,13 @@ pub(super) struct Vectors {
     signalling: Arc<Signalling>,
     msix: Vec<Option<Arc<Eventfd>>>,
     intx: Option<Arc<Eventfd>>,
-    /// The pin has spoken, or is to be silent.
+    /// Masked by the client, or after a signal.
     masked: bool,
-    /// Something has happened while it was silent.
+    /// An interrupt occurred while the pin was masked.
     pending: bool,
-    /// The configuration space lets the pin speak.
+    /// The configuration space enables the pin.
     pub intx_enabled: bool,
-    /// The function's own registers do not.
+    /// The function's mask registers mask the pin.
     silent: bool,
 }
 
@@ -90,12 +89,12 @@ impl Vectors {
         }
     }
 
-    /// Signals an interrupt: its vector's counter, or else the pin's.
+    /// Signals an interrupt: on its vector's counter, or else on the pin's.
     ///
-    /// The pin is a level. We do not see it fall, as only the driver knows when it has consumed what we
-    /// posted; so it speaks once, masks itself, and speaks again when it is unmasked and more has come
-    /// meanwhile. A driver may find that it has seen that already: an interrupt too many, never one too
-    /// few.
+    /// The pin is a level, but its deassertion is not visible here: only the driver knows when it has
+    /// consumed the posted entries. So the pin signals once, masks itself, and signals again when it is
+    /// unmasked and more interrupts have occurred meanwhile. A driver may have handled those already:
+    /// interrupts can be spurious, never lost.
     pub fn raise(&mut self, vector: u16) {
         if let Some(Some(counter)) = self.msix.get(usize::from(vector)) {
             self.signalling.signal(counter);
@@ -115,19 +114,19 @@ impl Vectors {
         }
     }
 
-    /// The configuration space has changed.
+    /// Sets the enable bit of the configuration space.
     pub fn enable_intx(&mut self, enabled: bool) {
         self.intx_enabled = enabled;
         self.speak();
     }
 
-    /// The function's registers have changed.
+    /// Sets the mask bit of the function's registers.
     pub fn silence(&mut self, silent: bool) {
         self.silent = silent;
         self.speak();
     }
 
-    /// Does what the client wants.
+    /// Applies a change by the client.
     pub fn change(&mut self, change: Change) {
         match change {
             Change::Signal { kind: Kind::Msix, start, counters } => {

@@ -1,4 +1,4 @@
-//! The first exchange: version, and what each side can take (vfio-user, "VFIO_USER_VERSION").
+//! Version negotiation and limits of each side (vfio-user, "VFIO_USER_VERSION").
 
 use std::format;
 use std::string::String;
@@ -8,16 +8,16 @@ use wire::vfio_user::TRANSFER_BYTES_DEFAULT;
 
 use super::limits;
 
-/// What the other side can take.
+/// Limits of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Descriptors beside one message.
+    /// Maximum number of descriptors in one message.
     pub fds: usize,
-    /// Bytes of data in one message.
+    /// Maximum bytes of data in one message.
     pub transfer_bytes: usize,
 }
 
-/// What we can take, so many mappings among it, as JSON with a zero at its end.
+/// Our limits as zero-terminated JSON, with at most `maps_max` mappings.
 pub(super) fn ours(maps_max: usize) -> String {
     let capabilities = json!({
         "capabilities": {
@@ -30,8 +30,7 @@ pub(super) fn ours(maps_max: usize) -> String {
     format!("{capabilities}\0")
 }
 
-/// What the other side says it can take. What it does not say has the protocol's own value; what we do
-/// not know is not ours to use.
+/// Parses the peer's limits. Missing values have the protocol's defaults; unknown capabilities are ignored.
 pub(super) fn theirs(capabilities: &[u8]) -> Result<Limits, String> {
     let mut limits = Limits { fds: 1, transfer_bytes: TRANSFER_BYTES_DEFAULT as usize };
     let text = capabilities.trim_ascii();
@@ -88,7 +87,7 @@ mod tests {
             let error = theirs(text.as_bytes()).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
-        // As deep as one likes.
+        // At any nesting depth.
         let deep = "[".repeat(100_000);
         assert!(theirs(deep.as_bytes()).is_err());
     }
