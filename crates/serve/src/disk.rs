@@ -1,7 +1,7 @@
-//! A drive in a thread, by any interface: for programs that ask from outside and wait for themselves.
+//! A drive in its own thread, behind any interface, for synchronous callers outside the executor.
 //!
-//! Device and driver share one thread; what is asked for goes to it over a channel, and comes back over
-//! another, one for each who asks. Bytes are copied on the way: for speed there is libfnvme.
+//! Device and driver share one thread. Requests go to it over one channel; completions come back over a
+//! channel per client. Data is copied in both directions: for speed there is libfnvme.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -19,31 +19,29 @@ use world::device::{Clock, Device, MediumState};
 use world::interfaces::{self, Row};
 use world::{self, RunError};
 
-/// Operations under way at once: each takes host memory for one transfer at a time.
+/// Maximum operations in flight. Each takes host memory for one transfer at a time.
 const UNDER_WAY: usize = 256;
 
-/// What is asked for, of whole blocks.
+/// An operation on whole blocks.
 pub enum Operation {
-    /// So many bytes.
+    /// Length in bytes.
     Read(usize),
-    /// These bytes.
     Write(Vec<u8>),
-    /// What was written is to be durable.
+    /// Makes every completed write durable, also those of other clients.
     Flush,
-    /// So many bytes are not needed any more.
+    /// Deallocates this number of bytes.
     Trim(u64),
-    /// So many bytes are to read as zeros.
+    /// Makes `bytes` bytes read as zeros.
     Zero {
         bytes: u64,
-        /// They need not take space.
+        /// The range may be deallocated instead of written.
         may_deallocate: bool,
     },
 }
 
-/// What was asked for and has ended.
 pub struct Done {
     pub tag: u64,
-    /// The bytes that were read, none of all else; or what the driver says.
+    /// The bytes that were read, empty for other operations; or the driver's error.
     pub result: Result<Vec<u8>, IoError>,
 }
 
@@ -57,13 +55,12 @@ struct Order {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Its blocks.
     pub geometry: Geometry,
-    /// What is left where it was trimmed.
+    /// Contents of a range after a trim.
     pub deallocated: Deallocated,
 }
 
-/// One who asks. What it began is told to it alone.
+/// Handle to submit operations. Their completions go to this client's channel only.
 #[derive(Clone)]
 pub struct Client {
     orders: Sender<Order>,
@@ -71,8 +68,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins an operation at this offset, in bytes. Its end is told by its number; a `durable` one is so
-    /// then.
+    /// Submits an operation at `offset`, in bytes. Its completion carries `tag`; a `durable` operation is
+    /// durable at its completion.
     ///
     /// # Errors
     /// The drive has ended.
@@ -89,14 +86,14 @@ impl Client {
             .map_err(|_| RunError("the drive has ended".into()))
     }
 
-    /// Tells of an end where the drive need not be asked.
+    /// Completes an operation without the drive.
     pub fn end(&self, tag: u64, result: Result<Vec<u8>, IoError>) {
-        // Whoever has stopped listening does not want to know.
+        // Fails only if the receiver is dropped: no task waits for the completion.
         let _ = self.tell.send(Done { tag, result });
     }
 }
 
-/// A drive with a thread of its own. It ends when this and all who ask are dropped.
+/// A drive in its own thread. The thread ends when this and all clients are dropped.
 pub struct Disk {
     orders: Option<Sender<Order>>,
     shape: Shape,
@@ -104,7 +101,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A drive in memory of so many bytes, by the interface of this name.
+    /// Starts a drive in memory of `bytes` bytes behind the interface `interface`.
     ///
     /// # Errors
     /// There is no such interface, or the drive does not start.
@@ -115,10 +112,10 @@ impl Disk {
         Disk::of_plan(interfaces::by_name(interface).map_err(RunError)?, &plan)
     }
 
-    /// The drive of a plan, live.
+    /// Starts the drive of a plan in wall-clock time.
     ///
     /// # Errors
-    /// It does not start, or its medium keeps only stamps.
+    /// The drive does not start, or its medium keeps only stamps.
     pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
@@ -138,14 +135,14 @@ impl Disk {
         self.shape
     }
 
-    /// One more who asks, and where the ends of what it begins are told.
+    /// Creates a client, and the receiver of its completions.
     pub fn client(&self) -> (Client, Receiver<Done>) {
         let (tell, done) = channel();
         let orders = self.orders.clone().expect("until it is dropped");
         (Client { orders, tell }, done)
     }
 
-    /// Whether nothing will end any more.
+    /// Whether the drive's thread has ended: there are no further completions.
     pub fn is_gone(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -196,7 +193,7 @@ fn run(
     ended
 }
 
-/// The next order; none when nobody will give one any more.
+/// Waits for the next order; `None` when all senders are dropped.
 async fn next(rt: &Rt, orders: &Receiver<Order>) -> Option<Order> {
     let mut looks = 0_u32;
     poll_fn(|cx| match orders.try_recv() {
@@ -234,7 +231,7 @@ async fn perform(
             }
             return Ok(read);
         }
-        // A write has its own way of being durable.
+        // A durable write sets FUA and needs no flush.
         Operation::Write(mut bytes) => {
             for (lba, part) in parts(disk, lba, &mut bytes) {
                 let from = buffer(disk, lba, part.len())?;
@@ -281,7 +278,7 @@ fn buffer(disk: &impl BlockDevice, lba: Lba, bytes: usize) -> Result<host::Buffe
     disk.buffer(bytes).map_err(|_| IoError::of(Kind::OutOfMemory, Some(lba)))
 }
 
-/// The parts of some bytes that one transfer can move, and where each goes.
+/// Splits `bytes` into parts of at most one transfer, each with its first block.
 fn parts<'a>(
     disk: &impl BlockDevice,
     lba: Lba,

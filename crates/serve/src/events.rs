@@ -1,17 +1,17 @@
-//! What a front end reports: one line for each event, the same words for all of them.
+//! Event reports of front ends: one line per event, with the same wording for all front ends.
 
 use std::fmt::Display;
 use std::path::Path;
 
-/// How a client's session ended.
+/// Reason for the end of a client's session.
 pub(crate) enum End {
-    /// The client has closed its connection, or died.
+    /// The client has closed its connection or exited.
     Disconnected,
     /// The server has closed the connection, for this reason.
     Dropped(String),
 }
 
-/// Where the events of one address are reported.
+/// Reporter for the events of one address.
 #[derive(Clone, Copy)]
 pub struct Events<'a> {
     address: &'a Path,
@@ -19,7 +19,7 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// Events at this address, for this function.
+    /// Reports events of `address` to the function `report`.
     pub fn new(address: &'a Path, report: &'a (dyn Fn(&Path, &str) + Sync)) -> Events<'a> {
         Events { address, report }
     }
@@ -39,7 +39,6 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Something else that an operator wants to know.
     pub(crate) fn note(&self, what: impl Display) {
         (self.report)(self.address, &what.to_string());
     }

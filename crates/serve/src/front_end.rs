@@ -1,4 +1,4 @@
-//! The row of a front end: what the command and the documentation know of it.
+//! Row of a front end: the properties that the command line and the documentation use.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,35 +12,34 @@ use crate::{Events, plan_for_clients};
 
 /// A front end: a protocol by which clients in other processes reach a device.
 pub struct FrontEnd {
-    /// Its flag, without dashes: `nbd` for `doorbell serve PLAN --nbd ADDRESS`.
+    /// Name of its flag, without dashes: `nbd` for `doorbell serve PLAN --nbd ADDRESS`.
     pub name: &'static str,
-    /// What an address is called in help.
+    /// Placeholder for an address in `--help`.
     pub value_name: &'static str,
-    /// Its clients, and what an address looks like.
+    /// Text for `--help`: clients, and the form of an address.
     pub help: &'static str,
-    /// How many addresses it listens at.
     pub addresses: Addresses,
     pub limits: Limits,
     pub(crate) serve: fn(&Job<'_>) -> Result<(), RunError>,
 }
 
-/// How many addresses a front end listens at.
+/// Number of addresses that a front end can listen at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     One,
-    /// Any number, a device behind each; or one device behind all of them, with a controller for each.
+    /// Any number, each with its own device; or, if shared, one device with a controller per address.
     Several,
 }
 
-/// What the clients of one address may use.
+/// Limits for the clients of one address.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub clients: usize,
-    /// Of these, clients of one IPv4 address or one /64 of IPv6, where clients come over a network.
+    /// Maximum clients from one IPv4 address or one IPv6 /64; `None` if clients are local only.
     pub clients_of_network: Option<usize>,
-    /// From a connection to the end of its handshake.
+    /// Timeout from connection to the end of the handshake.
     pub handshake: Span,
-    /// What one connection may have in flight, where the front end holds it: requests, and their bytes.
+    /// Maximum requests and bytes in flight per connection; `None` if the front end holds no requests.
     pub in_flight: Option<(usize, usize)>,
 }
 
@@ -59,19 +58,18 @@ impl fmt::Display for Limits {
     }
 }
 
-/// What to serve, and where.
+/// Device to serve, and the addresses to serve it at.
 pub struct Job<'a> {
     pub row: &'static Row,
-    /// The plan of the device.
     pub plan: Plan,
     pub addresses: &'a [PathBuf],
-    /// One device behind all addresses.
+    /// True if one device is behind all addresses.
     pub shared: bool,
     pub(crate) report: &'a (dyn Fn(&Path, &str) + Sync),
 }
 
 impl Job<'_> {
-    /// The first address, and its events.
+    /// First address, and the reporter of its events.
     pub(crate) fn first(&self) -> (&Path, Events<'_>) {
         (&self.addresses[0], self.events(&self.addresses[0]))
     }
@@ -82,12 +80,12 @@ impl Job<'_> {
 }
 
 impl FrontEnd {
-    /// Serves the device of a plan to clients of these addresses until the device fails. What happens is
-    /// reported with its address, one line for each event.
+    /// Serves the device of a plan to clients of these addresses until the device fails. `report` is called
+    /// with the address and one line for each event.
     ///
     /// # Errors
-    /// The plan does not fit the interface, or keeps only stamps of what clients write; an address cannot be
-    /// listened at; the medium does not start; the device has failed.
+    /// The plan does not fit the interface, or its medium keeps only stamps instead of client data; an address
+    /// cannot be bound; the medium does not start; the device has failed.
     pub fn serve(
         &self,
         row: &'static Row,
@@ -109,7 +107,7 @@ impl FrontEnd {
     }
 }
 
-/// The flags of front ends that `--shared` goes with.
+/// Flags of the front ends that support `--shared`.
 fn of_several() -> String {
     let several = crate::all().filter(|front_end| front_end.addresses == Addresses::Several);
     several.map(|front_end| format!("--{}", front_end.name)).collect::<Vec<_>>().join(" or ")
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_printed_as_help_shows_them() {
+    fn limits_display_matches_help_text() {
         let one = "1 client at a time, a handshake of at most 5.000s";
         let nbd = "64 clients at a time (48 of one network), a handshake of at most 10.000s, \
                    128 requests and 64 MiB in flight for each";
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_is_refused_where_there_is_one_address() {
+    fn shared_flag_rejected_by_single_address_front_end() {
         let row = world::interfaces::by_name("nvme").expect("an interface");
         let plan = Plan::open("live", &[]).expect("a plan");
         let nbd = crate::all().find(|row| row.name == "nbd").expect("a front end");

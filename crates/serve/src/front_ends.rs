@@ -1,4 +1,4 @@
-//! The front ends: one module and one row each.
+//! Table of front ends: one module and one row each.
 
 pub mod nbd;
 pub mod shm;

@@ -1,8 +1,8 @@
-//! What one connection has in flight, within limits.
+//! Requests of one connection that are in flight, limited by number and bytes.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Requests in flight, at most so many, of at most so many bytes.
+/// Table of requests in flight, with limits on their number and total bytes.
 pub(crate) struct InFlight {
     bytes_max: usize,
     state: Mutex<State>,
@@ -10,7 +10,7 @@ pub(crate) struct InFlight {
 }
 
 struct State {
-    /// Cookies, and bytes that are moved.
+    /// Cookie and data bytes of each request; the index is its tag.
     places: Vec<Option<(u64, usize)>>,
     bytes: usize,
     closed: bool,
@@ -24,10 +24,10 @@ impl InFlight {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with it")
+        self.state.lock().expect("no panic while locked")
     }
 
-    /// Waits for a place for a request that moves this many bytes, and returns its tag; none once
+    /// Waits for a slot for a request of `bytes` data bytes, and returns its tag; `None` once
     /// [closed](Self::close).
     pub(crate) fn begin(&self, cookie: u64, bytes: usize) -> Option<u64> {
         let is_full = |state: &mut State| {
@@ -35,7 +35,7 @@ impl InFlight {
             !(state.closed || fits && state.places.contains(&None))
         };
         let waited = self.changed.wait_while(self.state(), is_full);
-        let mut state = waited.expect("nobody panics with it");
+        let mut state = waited.expect("no panic while locked");
         if state.closed {
             return None;
         }
@@ -45,12 +45,12 @@ impl InFlight {
         Some(free as u64)
     }
 
-    /// The cookie of a request in flight.
+    /// Cookie of the request with this tag.
     pub(crate) fn cookie(&self, tag: u64) -> u64 {
         self.state().places[tag as usize].expect("it was begun").0
     }
 
-    /// The request has been answered.
+    /// Frees the slot of a request that has its reply.
     pub(crate) fn end(&self, tag: u64) {
         let mut state = self.state();
         let (_, bytes) = state.places[tag as usize].take().expect("it was begun");
@@ -58,7 +58,7 @@ impl InFlight {
         self.changed.notify_one();
     }
 
-    /// No reply can be sent any more.
+    /// Closes the table, as no reply can be sent any more: [`begin`](Self::begin) returns `None`.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_one();

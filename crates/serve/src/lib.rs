@@ -6,12 +6,12 @@
 //!   Linux, qemu, fio, libnbd ── nbd ────────┘
 //! ```
 //!
-//! [`all`] lists the front ends. Each is a module and a [`FrontEnd`], its row: what its flag is called, what
-//! an address of it looks like, its [`Limits`], and [`serve`](FrontEnd::serve). They share their life cycle
-//! (`lifecycle`), the lines that they report ([`Events`]), and what listens on a network (`net`).
+//! [`all`] lists the front ends. Each is a module with a row, a [`FrontEnd`]: the name of its flag, the form
+//! of its addresses, its [`Limits`], and [`serve`](FrontEnd::serve). They share the life cycle
+//! (`lifecycle`), the event reports ([`Events`]), and the listening sockets (`net`).
 //!
-//! Not here: protocols of the wire (`wire`), the transports of shared memory and vfio-user (`bus`), and
-//! devices (`world`).
+//! Not here: wire protocols (`wire`), the shared-memory and vfio-user transports (`bus`), and devices
+//! (`world`).
 
 pub mod disk;
 mod events;
@@ -32,18 +32,18 @@ use world::RunError;
 use world::device::{self, MediumState};
 use world::interfaces::Row;
 
-/// The plan as its device is served, checked against this interface. Every front end calls this before it
-/// makes a medium.
+/// Returns the plan for a served device, validated against this interface. Every front end calls this before
+/// it creates a medium.
 ///
 /// # Errors
-/// The plan lacks what the interface needs, or its medium keeps only stamps of what clients write.
+/// The plan lacks settings that the interface needs, or its medium keeps only stamps instead of client data.
 pub fn plan_for_clients(row: &'static Row, plan: &Plan) -> Result<Plan, RunError> {
     row.check_live().map_err(RunError)?;
     device::check(row, plan)?;
     plan.for_clients().map_err(RunError::of)
 }
 
-/// The medium of a plan, with its journal.
+/// Creates the medium of a plan, with its journal.
 fn medium(plan: &Plan) -> Result<MediumState, RunError> {
     let mut medium = MediumState::new(plan)?;
     medium.keep_journal(plan)?;

@@ -1,7 +1,7 @@
 //! The life cycle of a front end: listen, accept, serve, and accept again.
 //!
-//! A client's mistake is the client's: it is reported, and the next is accepted. Only a failure of the device
-//! ends the server. Front ends serve [one client at a time](one_at_a_time), or
+//! A client's error is reported, and the next client is accepted. Only a failure of the device ends the
+//! server. Front ends serve [one client at a time](one_at_a_time), or
 //! [many](crate::net::clients::many_at_a_time).
 
 use world::RunError;
@@ -9,9 +9,9 @@ use world::RunError;
 use crate::Events;
 use crate::events::End;
 
-/// Serves one client after another. `accept` waits for the next; `session` serves it to its end.
+/// Serves one client after another. `accept` waits for the next client; `session` serves it until it leaves.
 ///
-/// Returns when a session fails, with its error: the device has failed.
+/// Returns the error of the first session that fails: the device has failed.
 pub(crate) fn one_at_a_time<C>(
     events: &Events<'_>,
     mut accept: impl FnMut() -> Result<C, String>,
@@ -34,9 +34,8 @@ pub(crate) fn one_at_a_time<C>(
     }
 }
 
-/// Serves each address in a thread of its own, until all have ended.
-///
-/// Returns the error of this: every address has failed, for a reason that was reported there.
+/// Serves one address in its own thread. The error that ends it, or the failure to start the thread, is
+/// reported at that address.
 pub(crate) fn one_thread_each<'scope, 'a: 'scope>(
     scope: &'scope std::thread::Scope<'scope, 'a>,
     events: Events<'scope>,
@@ -51,7 +50,7 @@ pub(crate) fn one_thread_each<'scope, 'a: 'scope>(
     }
 }
 
-/// What a server ends with when each of its addresses has.
+/// Error of a server when every address has failed. The reasons were reported at the addresses.
 pub(crate) fn all_have_ended() -> RunError {
     RunError("the server of every address has ended".into())
 }

@@ -1,4 +1,4 @@
-//! A run over vfio-user with both ends on one thread.
+//! A vfio-user run with host and device on one thread.
 
 use bus::vfio_user::{self, Sharing};
 use plan::Plan;
@@ -8,11 +8,11 @@ use world::interfaces::Row;
 use world::work::Work;
 use world::{Options, RunError, RunResult, drive, traces, until};
 
-/// Runs work live over vfio-user with both ends on this thread, for counting instructions: only what is
-/// said over the socket has threads of its own.
+/// Runs work live over vfio-user with host and device on this thread, to count instructions. Only the socket
+/// protocol has threads of its own.
 ///
 /// # Errors
-/// As for any run, and if there is no socket to be had.
+/// Those of any run, and if the socket cannot be created.
 pub fn in_one_thread(
     row: &'static Row,
     plan: &Plan,
@@ -39,7 +39,7 @@ pub fn in_one_thread(
         };
         let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
         let executor = || Rt::live(&STD_CLOCK, Some(traces.clone()), Log::Off);
-        // A client resets the device before it uses it: the executor is then another.
+        // A client resets the device before use; each reset starts a new executor.
         let (mut rt, mut kept) = (executor(), MediumState::to_read(plan)?);
         let mut port = end.port(&rt);
         loop {
@@ -57,11 +57,11 @@ pub fn in_one_thread(
         let ports = |_, _| host.clone();
         let work = drive(row, &rt, plan, work, &options, &ports, &|_| ());
         let job_result = match rt.block_on(race(work, port.attend())) {
-            Either::First(told) => told,
+            Either::First(result) => result,
             Either::Second(_) => Err(RunError("the device was told to stop".into())),
         };
         rt.drop_tasks();
-        // The socket's threads end when nobody holds either end.
+        // The socket's threads end when both ends are dropped.
         drop((host, port));
         job_result.map(RunResult::of)
     })

@@ -1,8 +1,8 @@
-//! A drive for clients of NBD: the kernel's, qemu's, fio's, libnbd's.
+//! NBD front end, for the clients of the Linux kernel, QEMU, fio and libnbd.
 //!
 //! Each connection has two threads: one reads requests, the other writes replies in the order in which the
-//! drive completes them. The drive has one thread, for all connections. A flush by one client is a flush of
-//! all writes that have completed. A client that breaks the protocol is dropped; others do not notice.
+//! drive completes them. The drive has one thread, for all connections. A flush by one client covers all
+//! completed writes of all clients. A client that violates the protocol is dropped without effect on others.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::sync::mpsc::Receiver;
@@ -25,11 +25,11 @@ use crate::in_flight::InFlight;
 use crate::net::clients::{Admitted, many_at_a_time};
 use crate::net::socket::{Socket, Stream};
 
-/// What one connection may have in flight.
+/// Limits of requests and bytes in flight per connection.
 const REQUESTS_IN_FLIGHT: usize = 128;
 const BYTES_IN_FLIGHT: usize = 64 << 20;
 
-/// Options before transmission: a client that sends more is dropped.
+/// Maximum options before transmission. A client that sends more is dropped.
 const OPTIONS_MAX: u32 = 64;
 
 /// The row of this front end.
@@ -40,11 +40,11 @@ pub static ROW: FrontEnd = FrontEnd {
            slash in it where it has a colon)",
     addresses: Addresses::One,
     limits: Limits {
-        // Each has two threads, and memory for what it has in flight.
+        // Each client has two threads, and memory for its requests in flight.
         clients: 64,
-        // 16 places are always there for others.
+        // Leaves 16 slots for other networks.
         clients_of_network: Some(48),
-        // Negotiation takes some round trips.
+        // Negotiation takes several round trips.
         handshake: Span::s(10),
         in_flight: Some((REQUESTS_IN_FLIGHT, BYTES_IN_FLIGHT)),
     },
@@ -64,12 +64,12 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
     ))
 }
 
-/// What a client said makes no sense, in these words.
+/// Returns a protocol error with this message.
 fn nonsense<T>(words: String) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::InvalidData, words))
 }
 
-/// From a client's first word to its last.
+/// Serves one connection, from negotiation to disconnect.
 fn connection(client: &Admitted<'_>, disk: &Disk) -> io::Result<()> {
     let stream = client.stream();
     let mut from = BufReader::with_capacity(64 << 10, client.incoming());
@@ -83,7 +83,7 @@ fn connection(client: &Admitted<'_>, disk: &Disk) -> io::Result<()> {
     std::thread::scope(|scope| {
         let writer = Builder::new().name("nbd replies".into()).spawn_scoped(scope, move || {
             let written = replies(stream, &done, in_flight);
-            // Whoever cannot be answered is not read from either.
+            // Without replies there is no point in reading requests: end both directions.
             stream.end();
             in_flight.close();
             written
@@ -91,7 +91,7 @@ fn connection(client: &Admitted<'_>, disk: &Disk) -> io::Result<()> {
         let writer =
             writer.map_err(|error| io::Error::other(format!("no thread for it: {error}")))?;
         let read = requests(&mut from, client, &shape, in_flight);
-        // What is under way ends and is told of: then there is nobody left to tell.
+        // The writer ends after the completions of all requests in flight.
         let written = writer.join().expect("it does not panic");
         read.and(written)
     })
@@ -103,8 +103,8 @@ fn read_as<T: FromBytes + IntoBytes>(from: &mut impl Read) -> io::Result<T> {
     Ok(value)
 }
 
-/// Whether the client wants transmission to begin. `agreed` is called before the answer that says so: a
-/// client that has it keeps its place.
+/// Negotiates options; returns true if transmission begins. `agreed` is called before the final reply: a
+/// client that has the reply keeps its slot.
 fn negotiate(
     from: &mut impl Read,
     mut to: &Stream,
@@ -124,7 +124,7 @@ fn negotiate(
             return nonsense("an option without its magic number".into());
         }
         if bytes > OPTION_BYTES_MAX {
-            // Nobody has this much to say; it is not read.
+            // No valid option is this long; its data is not read.
             answer(to, asked, reply::ERR_TOO_BIG, &[])?;
             return nonsense(format!("option {asked} with {bytes} bytes"));
         }
@@ -176,7 +176,7 @@ fn answer(mut to: &Stream, asked: u32, reply: u32, data: &[u8]) -> io::Result<()
     to.write_all(data)
 }
 
-/// What the export is, to whoever asks for it by INFO or GO.
+/// Sends the replies to INFO or GO: a description of the export.
 fn tell(
     to: &Stream,
     asked: u32,
@@ -208,7 +208,7 @@ fn size_of_drive(shape: &Shape) -> u64 {
     shape.geometry.blocks * u64::from(shape.geometry.block_bytes)
 }
 
-/// Reads requests, and begins them, until the client goes.
+/// Reads and submits requests until the client disconnects.
 fn requests(
     from: &mut impl Read,
     client: Client,
@@ -218,7 +218,7 @@ fn requests(
     loop {
         let request: Request = match read_as(from) {
             Ok(request) => request,
-            // Between two requests a client may go without a word.
+            // A client may disconnect between two requests without NBD_CMD_DISC.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -251,7 +251,7 @@ fn requests(
     }
 }
 
-/// What a request asks of the drive, if it makes sense.
+/// Validates a request and converts it to an operation of the drive.
 fn operation(
     ask: Option<Ask>,
     request: &Request,
@@ -294,7 +294,7 @@ fn operation(
     }
 }
 
-/// Tells the client of every end, until there will be no other.
+/// Sends a reply for each completion until the channel closes.
 fn replies(stream: &Stream, done: &Receiver<Done>, in_flight: &InFlight) -> io::Result<()> {
     let mut to = BufWriter::with_capacity(256 << 10, stream);
     while let Ok(first) = done.recv() {

@@ -1,7 +1,7 @@
-//! Shared memory: `doorbell run --socket`, and programs with `bus::live::connect`.
+//! Shared-memory front end: `doorbell run --socket`, and programs with `bus::live::connect`.
 //!
-//! The device runs in this thread, on the client's memory. Contents live as long as the server, and longer in
-//! a file.
+//! The device runs in this thread, on the client's memory. Contents last as long as the server, or longer if
+//! they are in a file.
 
 use bus::listen;
 use bus::live::{Client, Server, Shared};
@@ -66,7 +66,7 @@ fn session(
         events.note(format_args!("fault {name}: struck {injected} times"));
     }
     let mut kept = device.switch_off();
-    // What was not flushed is lost if the process ends now; the next client reads what this one wrote.
+    // Unflushed data is lost if the process ends now; otherwise the next client reads it.
     if let Err(error) = kept.keep_journal(&job.plan) {
         events.note(error);
     }

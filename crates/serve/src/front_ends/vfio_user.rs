@@ -1,7 +1,7 @@
-//! vfio-user: QEMU, SPDK, and programs with a VFIO driver of their own.
+//! vfio-user front end: QEMU, SPDK, and programs with a VFIO driver of their own.
 //!
-//! Behind each socket is a device of its own (`own_drive`), or one device (`one_drive`) with a controller for
-//! each socket. The thread of a socket speaks vfio-user; devices have threads of their own, or share one.
+//! Each socket has its own device (`own_drive`), or one device (`one_drive`) has a controller for each socket.
+//! The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or share one.
 
 mod one_drive;
 mod own_drive;
@@ -38,7 +38,7 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
     }
 }
 
-/// A server for each socket: mappings are shared out among them.
+/// Binds a server for each socket. The limit on mappings is divided among them.
 fn bind(job: &Job<'_>) -> Result<Vec<Server>, RunError> {
     let bind = |socket| Ok(Server::bind(socket).map_err(RunError::of)?.one_of(job.addresses.len()));
     job.addresses.iter().map(|socket| bind(socket)).collect()
@@ -56,7 +56,7 @@ fn end_of(ended: Ended) -> End {
     }
 }
 
-/// A session that could not begin: the system's limit, for now.
+/// End of a session whose thread could not start because of a system limit, which may be temporary.
 fn no_thread(error: impl Display) -> End {
     End::Dropped(format!("no thread for its device: {error}"))
 }

@@ -1,23 +1,23 @@
-//! Addresses of front ends on a network, as they are typed.
+//! Parsing of front-end addresses from the command line.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A Unix socket at this path.
+    /// Path of a Unix socket.
     Unix(PathBuf),
-    /// Any one of these: what the name of a host resolves to.
+    /// Addresses that the host name resolves to. The first that can be bound is used.
     Tcp(Vec<SocketAddr>),
 }
 
 impl Address {
-    /// The address of the front end with this flag. A text with a slash is a path, and so is what follows
-    /// `unix:`; one with a colon is a host and a port. A name with neither is a path, unless it is a number:
-    /// a port without its host.
+    /// Parses the address given for the front end `flag`. Text with a slash or with the prefix `unix:` is a
+    /// path; text with a colon is HOST:PORT. Text with neither is a path, unless it is a number: a number is
+    /// a port without a host.
     ///
     /// # Errors
-    /// It is none of these, or the host has no address: in words.
+    /// A message if the text has none of these forms or the host does not resolve.
     pub fn of(flag: &str, address: &Path) -> Result<Address, String> {
         const EXPECTED: &str =
             "expected HOST:PORT, as 127.0.0.1:10809 or localhost:10809, or a path, as ./nbd.sock";
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_host_and_a_port_or_a_path() {
+    fn address_parses_as_host_port_or_unix_path() {
         let of = |text: &str| Address::of("nbd", Path::new(text));
         let path = |text: &str| Ok(Address::Unix(text.into()));
         for text in ["nbd.sock", "./10809", "a/b:c", "/run/localhost:10809"] {

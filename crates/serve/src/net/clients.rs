@@ -1,4 +1,4 @@
-//! Many clients at a time, each in a thread of its own, within the limits of their front end.
+//! Concurrent clients, each in its own thread, within the limits of their front end.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,12 @@ use crate::Events;
 use crate::events::End;
 use crate::front_end::Limits;
 
-/// How long the place of a client that was dropped may take to become free: its thread ends when it next
-/// looks.
+/// Timeout for the slot of a dropped client to become free: its thread ends at its next read or write.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// Serves every client of a socket in a thread of its own, until the device has ended.
+/// Serves each client of a socket in its own thread until the device has ended.
 ///
-/// Returns when the next client connects after that.
+/// Returns when the first client after that connects.
 pub(crate) fn many_at_a_time(
     socket: &Socket,
     limits: &'static Limits,
@@ -64,7 +63,7 @@ pub(crate) fn many_at_a_time(
     })
 }
 
-/// A client that was admitted.
+/// An admitted client, as its session sees it.
 pub(crate) struct Admitted<'a> {
     stream: &'a Arc<Stream>,
     clients: &'a Clients,
@@ -75,21 +74,21 @@ impl Admitted<'_> {
         self.stream
     }
 
-    /// What it sends, from its handshake on.
+    /// Reader for the client's data. The handshake timeout starts now.
     pub(crate) fn incoming(&self) -> Incoming<'_> {
         Incoming::new(self.stream, self.clients.limits.handshake)
     }
 
-    /// Its handshake has ended: it is not dropped any more to make place for others.
+    /// Marks the handshake as finished: the client is no longer dropped to free a slot for others.
     pub(crate) fn keep_place(&self) {
         self.clients.keep_place(self.stream);
     }
 }
 
-/// The clients that are connected.
+/// The clients connected to one socket.
 struct Clients {
     limits: &'static Limits,
-    /// In the order in which they connected.
+    /// In order of connection: the first has been connected longest.
     connected: Mutex<Vec<Known>>,
     left: Condvar,
 }
@@ -107,15 +106,16 @@ impl Clients {
     }
 
     fn connected(&self) -> MutexGuard<'_, Vec<Known>> {
-        // The list is whole even if a thread has panicked with it.
+        // The list is consistent even if a thread has panicked while holding the lock.
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a client. At the limit of its network, or of all, the client whose handshake has taken the
-    /// longest is dropped: of its network, or of all.
+    /// Admits a client. At the limit for its network or for all clients, drops the client whose handshake has
+    /// taken longest, from its network or from all clients.
     ///
     /// # Errors
-    /// All that count against the limit have ended their handshakes, or the place did not become free.
+    /// All clients that count against the limit have finished their handshakes, or the slot did not become
+    /// free.
     fn admit(&self, stream: &Arc<Stream>) -> Result<(), String> {
         self.admit_from(stream.network(), stream)
     }
@@ -137,8 +137,9 @@ impl Clients {
         Ok(())
     }
 
-    /// The list with fewer than `most` clients that count. At the limit, the first of them that is in its
-    /// handshake is dropped, and this waits for its place; none if it does not become free.
+    /// Returns the list when fewer than `most` clients count. At the limit, drops the first of them that is
+    /// in its handshake and waits for its slot. `None` if there is no such client or its slot does not become
+    /// free.
     fn with_place<'a>(
         &self,
         mut connected: MutexGuard<'a, Vec<Known>>,
@@ -171,7 +172,7 @@ impl Clients {
         self.left.notify_all();
     }
 
-    /// Rests for this long, or until a client leaves and frees what it held.
+    /// Waits for `span`, or until a client leaves and frees its resources.
     fn rest(&self, span: Span) {
         if span > Span::ZERO {
             drop(self.left.wait_timeout(self.connected(), Duration::from_nanos(span.as_ns())));
@@ -213,7 +214,7 @@ mod tests {
         let (all, silent): (Vec<_>, Vec<_>) =
             rest.map(|host| connect(&format!("2001:db8::{host:x}"))).unzip();
         assert!(all.iter().all(Result::is_ok));
-        // The place is not free before the client of it has left; then the next one is dropped.
+        // The slot is not free until its client has left; the second attempt drops the next client.
         for turn in 0..2 {
             let refused = connect("2001:db8::ffff").0;
             assert_eq!(refused, Err("there are 48 clients from 2001:db8::/64".into()));

@@ -1,4 +1,4 @@
-//! Sockets that a front end listens on, connections, and handshakes that end in time.
+//! Listening sockets, connections, and handshakes with a timeout.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use runtime::{STD_CLOCK, Span, Time, WallClock};
 
 use super::address::Address;
 
-/// What a front end listens on.
+/// A listening socket of a front end.
 pub enum Socket {
     Unix(Listener),
     Tcp(TcpListener),
@@ -24,10 +24,10 @@ pub enum Stream {
 }
 
 impl Socket {
-    /// Listens for the front end of this flag, at a path or at the first address of a host that can be bound.
+    /// Listens for the front end `flag`, at a path or at the first address of a host that can be bound.
     ///
     /// # Errors
-    /// The address makes no sense, or it cannot be listened at.
+    /// The address is invalid, or cannot be bound.
     pub fn bind(flag: &str, address: &Path) -> Result<Socket, String> {
         let socket = match Address::of(flag, address)? {
             Address::Tcp(any) => {
@@ -43,15 +43,15 @@ impl Socket {
     /// Waits for a client.
     ///
     /// # Errors
-    /// The system's; the next call may succeed.
+    /// The error of the system call; the next call may succeed.
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
             Socket::Unix(listener) => listener.accept().map(Stream::Unix),
             Socket::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
-                // Both fail where the client has disconnected already, which its reader finds.
+                // Both calls fail if the client has disconnected already; its reader detects that.
                 let _ = stream.set_nodelay(true);
-                // A client whose machine is switched off sends nothing: it is dropped after some minutes.
+                // A client whose machine is switched off sends no FIN: keep-alive drops it after some minutes.
                 let _ = listen::keep_alive(&stream);
                 Ok(Stream::Tcp(stream))
             }
@@ -60,7 +60,7 @@ impl Socket {
 }
 
 impl Stream {
-    /// Ends the connection: who reads or writes it finds its end.
+    /// Shuts the connection down: pending reads and writes return.
     pub fn end(&self) {
         let _ = match self {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -68,7 +68,7 @@ impl Stream {
         };
     }
 
-    /// How long the next read and each write may wait.
+    /// Sets the timeouts of reads and writes; `None` for no timeout.
     fn set_patience(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => {
@@ -80,7 +80,7 @@ impl Stream {
         }
     }
 
-    /// Where it comes from, as far as that can be told.
+    /// Network of the peer; `None` for a Unix socket or if the peer's address is unknown.
     pub fn network(&self) -> Option<Network> {
         match self {
             Stream::Unix(_) => None,
@@ -111,14 +111,14 @@ impl Write for &Stream {
     }
 }
 
-/// What the limit of a network counts by: an IPv4 address, or the /64 of an IPv6 address. A host may take any
-/// address of its /64, so that a limit for each address would limit nothing.
+/// Unit of the per-network client limit: an IPv4 address, or the /64 of an IPv6 address. A host may take any
+/// address of its /64, so a limit per IPv6 address would have no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network(IpAddr);
 
 impl Network {
     pub fn of(address: IpAddr) -> Network {
-        // A socket of both families gives an IPv4 peer as ::ffff:a.b.c.d: all of IPv4 is in that one /64.
+        // A dual-stack socket reports an IPv4 peer as ::ffff:a.b.c.d, which puts all of IPv4 into one /64.
         Network(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
@@ -138,7 +138,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// What a client sends. Until its handshake has ended, all of it has to come within a time.
+/// Reader for a client's data, with one timeout for the whole handshake.
 pub struct Incoming<'a> {
     stream: &'a Stream,
     handshake: Span,
@@ -146,15 +146,15 @@ pub struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// The handshake begins now, and may take this long.
+    /// Starts the handshake, which may take `handshake`.
     pub fn new(stream: &'a Stream, handshake: Span) -> Incoming<'a> {
         Incoming { stream, handshake, until: Some(STD_CLOCK.now() + handshake) }
     }
 
-    /// From here on a client may be silent.
+    /// Removes the timeouts: an idle client stays connected.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn handshake_has_ended(&mut self) -> io::Result<()> {
         self.until = None;
         self.stream.set_patience(None, None)
@@ -173,7 +173,7 @@ impl Read for Incoming<'_> {
         if left == Span::ZERO {
             return Err(late());
         }
-        // Rounded up: a wait of no time would be one without end.
+        // Rounded up to 1 ms: a timeout that the system rounds to zero would never expire.
         let left = Duration::from_nanos(left.as_ns().max(1_000_000));
         self.stream.set_patience(Some(left), Some(left))?;
         self.stream.read(into).map_err(|error| match error.kind() {

@@ -1,7 +1,7 @@
-//! One device that several processes drive, each through a controller of its own: namespaces are shared.
+//! One device shared by several processes, each through its own controller: namespaces are shared.
 //!
-//! All controllers run in one thread. Contents, reservations and all else that belongs to the device live as
-//! long as the server, and contents longer in a file.
+//! All controllers run in one thread. Contents, reservations and the rest of the device's state last as long
+//! as the server; contents last longer if they are in a file.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::{Events, medium};
 
-/// A session's device end, the number of its socket, from 1 on, and what is dropped when its controller has
+/// Socket number from 1, the session's device end, and a sender that is dropped when the controller has
 /// stopped.
 type Session = (u16, DeviceEnd, Sender<()>);
 
@@ -47,13 +47,13 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
             });
         }
         drop(give);
-        // If this panics, each session sees that its device has ended.
+        // If this panics, each session finds its device ended.
         run(rt, device, shared, take);
     });
     Err(all_have_ended())
 }
 
-/// The server of one socket, in its thread.
+/// Serves one socket, in its thread.
 fn socket(
     number: u16,
     server: &Server,
@@ -70,14 +70,14 @@ fn socket(
                 return Err(RunError("the device has ended: no further client is served".into()));
             }
             let end = end_of(session.run(server));
-            // The controller has to stop before the next client's takes its place.
+            // The controller must stop before the next client's controller starts.
             let _ = stopped.recv();
             Ok(end)
         },
     )
 }
 
-/// The device and all its controllers. While there is no client, nothing runs.
+/// Runs the device and all its controllers. Blocks while there is no client.
 fn run(rt: Rt, device: Device, shared: Shared, sessions: Receiver<Session>) {
     let (device, shared) = (Rc::new(device), Rc::new(shared));
     let clients = Rc::new(Cell::new(0_u32));
@@ -101,7 +101,8 @@ fn run(rt: Rt, device: Device, shared: Shared, sessions: Receiver<Session>) {
     rt.drop_tasks();
 }
 
-/// The controller of one client: from reset to reset, until the client has disconnected. The device goes on.
+/// Runs the controller of one client, restarting it at each reset, until the client has disconnected. The
+/// device continues.
 async fn client(rt: &Rt, number: u16, end: DeviceEnd, device: &Device, shared: &Shared) {
     let mut port = end.port(rt);
     loop {

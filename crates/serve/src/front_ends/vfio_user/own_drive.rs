@@ -1,4 +1,4 @@
-//! A device behind each socket, with contents of its own.
+//! One device per socket, each with its own contents.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -35,8 +35,8 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
     Err(all_have_ended())
 }
 
-/// The plan of the device behind the socket of this number, counted from 0. A file has one owner: from the
-/// second on, a number is appended to its name.
+/// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
+/// file name gets a number as its suffix.
 fn plan_of(plan: &Plan, number: usize) -> Plan {
     let mut plan = plan.clone();
     if number == 0 {
@@ -61,8 +61,8 @@ struct Socket {
     row: &'static Row,
     plan: Plan,
     server: Server,
-    /// The medium between two sessions. A session takes it in its thread, so that it is still here if there
-    /// is no such thread.
+    /// The medium between two sessions. A session takes it in its thread, so it is still here if that thread
+    /// does not start.
     kept: Mutex<Option<MediumState>>,
 }
 
@@ -83,7 +83,7 @@ impl Socket {
             None | Some(Ok(Ok(()))) => Ok(ended),
             failed => {
                 events.ended(&ended);
-                // The medium's state was in the thread that has panicked.
+                // The medium's state is lost with the thread that has panicked.
                 let panicked = "the device's thread has panicked: no further client is served";
                 Err(failed
                     .and_then(Result::ok)
@@ -93,7 +93,7 @@ impl Socket {
         }
     }
 
-    /// The device for one client: from reset to reset, until the client has disconnected.
+    /// Runs the device for one client, restarting it at each reset, until the client has disconnected.
     fn device(&self, events: &Events<'_>, end: DeviceEnd) -> Result<(), RunError> {
         let place = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut kept = place().take().expect("the last session has returned it");
@@ -111,7 +111,7 @@ impl Socket {
                 }
             }
         }
-        // What could not be written is still in memory, and is written when that succeeds.
+        // State that could not be written stays in memory and is written at the next success.
         if let Err(error) = kept.keep_journal(&self.plan) {
             events.note(error);
         }
