@@ -1,5 +1,5 @@
-//! Words of fio's structures, by version of fio, on x86-64: what a C compiler says of the structures in the
-//! headers of each version, and no more than is touched here.
+//! Field offsets in fio's structures, by version of fio, on x86-64: as a C compiler computes them from the
+//! headers of each version. Only the fields that the engine uses are here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -8,33 +8,32 @@ pub(crate) const WRITE: c_int = 1;
 pub(crate) const SYNC: c_int = 3;
 pub(crate) const DATASYNC: c_int = 4;
 
-/// What `queue` returns: it has ended, or will.
+/// Return values of `queue`: FIO_Q_COMPLETED and FIO_Q_QUEUED.
 pub(crate) const COMPLETED: c_int = 0;
 pub(crate) const QUEUED: c_int = 1;
 
-/// Flags of an engine: FIO_RAWIO, FIO_NOEXTEND and FIO_NODISKUTIL.
+/// Flags of the engine: FIO_RAWIO, FIO_NOEXTEND and FIO_NODISKUTIL.
 pub(crate) const FLAGS: c_int = 1 << 1 | 1 << 3 | 1 << 4;
 
 /// Flag of a file: FIO_FILE_size_known.
 pub(crate) const SIZE_KNOWN: c_uint = 1 << 4;
 
-/// Where words lie, in bytes from the beginning of their structure.
+/// Field offsets, in bytes from the start of their structure.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Versions of fio, 3.something, that have it.
+    /// Minor versions of fio 3 with this layout.
     pub minors: std::ops::RangeInclusive<u32>,
-    /// The version of the interface: fio compares it with its own.
+    /// FIO_IOOPS_VERSION: fio compares it with its own.
     pub version: c_int,
-    /// Of `struct io_u`.
     pub io_u: IoU,
-    /// Where `flags` lies in `struct fio_file`.
+    /// Offset of `flags` in `struct fio_file`.
     pub file_flags: usize,
-    /// Where `cleanup` lies in `struct ioengine_ops`. Behind it, one pointer each: `open_file`, `close_file`,
-    /// `invalidate`, `unlink_file`, `get_file_size`.
+    /// Offset of `cleanup` in `struct ioengine_ops`. It is followed by one pointer each for `open_file`,
+    /// `close_file`, `invalidate`, `unlink_file` and `get_file_size`.
     pub cleanup: usize,
 }
 
-/// Of `struct io_u`: `ddir` lies at the same place in all.
+/// Field offsets in `struct io_u` that differ between versions.
 #[derive(Debug)]
 pub(crate) struct IoU {
     pub offset: usize,
@@ -44,11 +43,12 @@ pub(crate) struct IoU {
     pub error: usize,
 }
 
+/// Offset of `ddir` in `struct io_u`, the same in all versions.
 pub(crate) const DDIR: usize = 44;
-/// Of `struct fio_file`.
+/// Offset of `real_file_size` in `struct fio_file`, the same in all versions.
 pub(crate) const REAL_FILE_SIZE: usize = 48;
 
-/// `struct ioengine_ops`: these lie at the same places in all.
+/// Offsets in `struct ioengine_ops`, the same in all versions.
 pub(crate) const NAME: usize = 16;
 pub(crate) const VERSION: usize = 24;
 pub(crate) const ENGINE_FLAGS: usize = 28;
@@ -57,7 +57,7 @@ pub(crate) const QUEUE: usize = 72;
 pub(crate) const GETEVENTS: usize = 88;
 pub(crate) const EVENT: usize = 96;
 
-/// The longest `struct ioengine_ops`, bytes.
+/// Size of the longest `struct ioengine_ops`, bytes.
 pub(crate) const OPS_BYTES_MAX: usize = 296;
 
 const OLDER: IoU = IoU { offset: 72, xfer_buf: 104, xfer_buflen: 112, resid: 136, error: 144 };
@@ -71,7 +71,7 @@ const fn layout(
     Layout { minors, version, io_u: OLDER, file_flags, cleanup: 120 }
 }
 
-/// Every version of fio whose structures are known.
+/// Layouts of all supported versions of fio.
 pub(crate) static LAYOUTS: [Layout; 7] = [
     layout(30..=30, 31, 356),
     layout(31..=33, 31, 364),
@@ -82,8 +82,8 @@ pub(crate) static LAYOUTS: [Layout; 7] = [
     Layout { minors: 41..=42, version: 39, io_u: NEWER, file_flags: 372, cleanup: 112 },
 ];
 
-/// The layout of a fio that calls itself this: `fio-3.33`, or `fio-3.33-5-gabc` between two versions, which
-/// is taken for the older one.
+/// Returns the layout for the version string `name`: `fio-3.33`, or `fio-3.33-5-gabc` for a commit between
+/// two versions, which is treated as the older one.
 pub(crate) fn layout_of(name: &str) -> Option<&'static Layout> {
     let minor = name.strip_prefix("fio-3.")?;
     let digits = minor.split('-').next()?;
@@ -91,7 +91,7 @@ pub(crate) fn layout_of(name: &str) -> Option<&'static Layout> {
     LAYOUTS.iter().find(|layout| layout.minors.contains(&minor))
 }
 
-/// `struct thread_data`, of which nothing is known here.
+/// `struct thread_data`, opaque to the engine.
 #[repr(C)]
 pub(crate) struct Thread {
     _opaque: [u8; 0],
@@ -105,7 +105,7 @@ pub(crate) type Getevents =
 pub(crate) type Event = unsafe extern "C" fn(*mut Thread, c_int) -> *mut c_void;
 pub(crate) type OfFile = unsafe extern "C" fn(*mut Thread, *mut c_void) -> c_int;
 
-/// Everything that the table of an engine says here.
+/// Name and callbacks of the engine, for `struct ioengine_ops`.
 pub(crate) struct Engine {
     pub name: *const c_char,
     pub init: OfThread,
@@ -113,16 +113,16 @@ pub(crate) struct Engine {
     pub getevents: Getevents,
     pub event: Event,
     pub cleanup: Cleanup,
-    /// Opening, closing, invalidating and unlinking a file.
+    /// Callback for opening, closing, invalidating and unlinking a file: returns 0.
     pub nothing: OfFile,
     pub get_file_size: OfFile,
 }
 
-/// `struct ioengine_ops` as words.
+/// `struct ioengine_ops` as 8-byte words.
 pub(crate) type Ops = [usize; OPS_BYTES_MAX / size_of::<usize>()];
 
 impl Layout {
-    /// The table of an engine as this fio has it.
+    /// Builds `struct ioengine_ops` of the engine in this layout.
     pub fn ops(&self, engine: &Engine) -> Ops {
         let mut ops: Ops = [0; OPS_BYTES_MAX / size_of::<usize>()];
         let mut put = |at: usize, word: usize| ops[at / size_of::<usize>()] |= word;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_known_or_are_not() {
+    fn layout_of_accepts_only_supported_fio_versions() {
         let version = |name| layout_of(name).map(|layout| layout.version);
         assert_eq!(version("fio-3.33"), Some(31));
         assert_eq!(version("fio-3.33-5-gabc"), Some(31));
@@ -157,9 +157,8 @@ mod tests {
         }
     }
 
-    /// Every version from the first to the last has one layout.
     #[test]
-    fn layouts_leave_no_version_out() {
+    fn layouts_cover_contiguous_fio_versions() {
         let mut next = *LAYOUTS[0].minors.start();
         for layout in &LAYOUTS {
             assert_eq!(*layout.minors.start(), next);

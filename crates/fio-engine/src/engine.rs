@@ -1,5 +1,5 @@
-//! What fio calls. The only module of this crate with `unsafe`: pointers come from fio, and the words that
-//! are read and written through them are those of [`abi`](crate::abi).
+//! Callbacks of the fio engine. The only module of this crate with `unsafe`: pointers come from fio, and the
+//! fields that are read and written through them are those of [`abi`](crate::abi).
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use crate::abi::{
 };
 use crate::job::{self, Asked, Buffers, Ended, Job, Kind};
 
-/// Looks for what has ended before the core is given away between looks.
+/// Polls for completions before the thread yields its core between polls.
 const SPINS: u32 = 2_000;
 
 #[derive(Default)]
@@ -23,11 +23,11 @@ struct State {
 }
 
 thread_local! {
-    /// fio runs each job in a thread, or a process, of its own.
+    /// One per thread: fio runs each job in a thread or a process of its own.
     static STATE: RefCell<State> = RefCell::default();
 }
 
-/// What this library says to the fio that has loaded it: how its structures lie, and the table, which fio
+/// Layout for the fio that has loaded this library, and the address of `struct ioengine_ops`, which fio
 /// writes to.
 static LOADED: OnceLock<(&'static Layout, usize)> = OnceLock::new();
 
@@ -42,17 +42,17 @@ const ENGINE: Engine = Engine {
     get_file_size,
 };
 
-/// What fio asks for when it has loaded this library. To a fio whose structures are not known it gives
-/// nothing, and fio refuses the library.
+/// Entry point that fio calls after it has loaded this library. For an unsupported version of fio it stores
+/// a null pointer, and fio rejects the library.
 ///
 /// # Safety
-/// `ops` is where fio wants the table's address.
+/// `ops` must be valid for a write of the table's address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut c_void) {
     let table = match known() {
         Ok(layout) => {
             let (_, at) = LOADED.get_or_init(|| {
-                // For as long as fio runs: it keeps the table in a list.
+                // Leaked: fio keeps the table in a list until it exits.
                 let table: &'static mut Ops = Box::leak(Box::new(layout.ops(&ENGINE)));
                 (layout, std::ptr::from_mut(table).expose_provenance())
             });
@@ -63,16 +63,17 @@ pub unsafe extern "C" fn get_ioengine(ops: *mut *mut c_void) {
             null_mut()
         }
     };
-    // SAFETY: fio's word.
+    // SAFETY: fio passes a valid pointer.
     unsafe { *ops = table };
 }
 
-/// A word of a structure of fio's.
+/// Returns a field of one of fio's structures.
 ///
 /// # Safety
-/// `at` is such a structure, `offset` is where its version has a `T`, and nobody else uses that meanwhile.
+/// `at` must point to the structure, `offset` must be the offset of a `T` in fio's version of it, and there
+/// must be no other reference to the field while this one lives.
 unsafe fn word<'a, T>(at: *mut c_void, offset: usize) -> &'a mut T {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's promise.
     unsafe { &mut *at.byte_add(offset).cast::<T>() }
 }
 
@@ -80,17 +81,17 @@ fn layout() -> &'static Layout {
     LOADED.get().expect("fio has asked for the table before it calls what is in it").0
 }
 
-/// fio's buffers, at the addresses that fio gave.
+/// I/O buffers of fio, at the addresses in its requests.
 struct Fios;
 
 impl Buffers for Fios {
     fn from(&self, at: usize, bytes: usize) -> Vec<u8> {
-        // SAFETY: fio leaves the buffer of a request alone until it has ended.
+        // SAFETY: fio does not touch the buffer of a request until its completion.
         unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), bytes) }.to_vec()
     }
 
     fn to(&self, at: usize, from: &[u8]) {
-        // SAFETY: as above; it has as many bytes as were asked for.
+        // SAFETY: as above; the buffer has the number of bytes that the request gives.
         unsafe {
             std::ptr::with_exposed_provenance_mut::<u8>(at)
                 .copy_from_nonoverlapping(from.as_ptr(), from.len())
@@ -102,9 +103,12 @@ fn say(what: &str) {
     eprintln!("doorbell: {what}");
 }
 
-/// The structures of this fio, if they are known.
+/// Returns the layout for the running fio.
+///
+/// # Errors
+/// The version of fio is not supported.
 fn known() -> Result<&'static Layout, String> {
-    // SAFETY: a name that is a C string; the symbol is one, too, for as long as fio runs.
+    // SAFETY: the name is a C string; so is the symbol, until fio exits.
     let version = unsafe {
         let at = libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr());
         if at.is_null() { c"no name" } else { CStr::from_ptr(at.cast::<c_char>()) }
@@ -143,7 +147,7 @@ unsafe extern "C" fn nothing(_: *mut Thread, _: *mut c_void) -> c_int {
 unsafe extern "C" fn get_file_size(_: *mut Thread, file: *mut c_void) -> c_int {
     match job::size() {
         Ok(bytes) => {
-            // SAFETY: a file of fio's, whose version has these words there.
+            // SAFETY: fio passes a `struct fio_file`; the offsets are those of its version.
             unsafe {
                 *word(file, REAL_FILE_SIZE) = bytes;
                 *word::<c_uint>(file, layout().file_flags) |= SIZE_KNOWN;
@@ -159,7 +163,7 @@ unsafe extern "C" fn get_file_size(_: *mut Thread, file: *mut c_void) -> c_int {
 
 unsafe extern "C" fn queue(_: *mut Thread, io_u: *mut c_void) -> c_int {
     let lies = &layout().io_u;
-    // SAFETY: a request of fio's, which is ours until it has ended; its version has these words there.
+    // SAFETY: fio passes a `struct io_u`, ours until its completion; the offsets are those of its version.
     let (ddir, offset, at, bytes, error) = unsafe {
         (
             *word::<c_int>(io_u, DDIR),
@@ -232,7 +236,7 @@ unsafe extern "C" fn event(_: *mut Thread, number: c_int) -> *mut c_void {
         let ended = &state.ended[number as usize];
         let io_u = std::ptr::with_exposed_provenance_mut::<c_void>(ended.name);
         let lies = &layout().io_u;
-        // SAFETY: the address that `queue` was given for this request, which has just ended.
+        // SAFETY: the address that `queue` was given for this request, which has just completed.
         unsafe {
             *word::<c_uint>(io_u, lies.error) = if ended.good { 0 } else { libc::EIO as c_uint };
             *word::<u64>(io_u, lies.resid) = 0;

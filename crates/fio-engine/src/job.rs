@@ -1,4 +1,4 @@
-//! What a job of fio works on: its requests, and when they have ended.
+//! Drive of a fio job: submission of its requests, and their completions.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fnvme::{Client, Device, Direction, Error, Request, Ticket, Transfer};
 use serve::disk::{self, Disk};
 
-/// Bytes of a job's file, unless it is said.
+/// Default size of a job's file, bytes.
 const SIZE: u64 = 16 << 20;
-/// Requests of one job that the drive has at most: a ring has as many places. More wait here.
+/// Maximum requests of one job in flight on the drive: the size of a ring. Further requests wait here.
 pub(crate) const DEPTH: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,10 @@ pub(crate) enum Kind {
     Flush,
 }
 
-/// Bytes of a job's file.
+/// Returns the size of a job's file, bytes.
+///
+/// # Errors
+/// `DOORBELL_FIO_SIZE` is not a positive multiple of 8 KiB.
 pub(crate) fn size() -> Result<u64, String> {
     let Ok(text) = std::env::var("DOORBELL_FIO_SIZE") else { return Ok(SIZE) };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -38,14 +41,14 @@ pub(crate) fn size() -> Result<u64, String> {
     })
 }
 
-/// One job's way to its drive.
+/// One job's connection to its drive.
 pub(crate) struct Job {
     way: Way,
     under_way: Vec<Option<UnderWay>>,
     waiting: VecDeque<Asked>,
 }
 
-/// A request of fio's: its name there, and its buffer.
+/// A request of fio. `name` is the address of its `struct io_u`, `at` that of its buffer.
 pub(crate) struct Asked {
     pub name: usize,
     pub kind: Kind,
@@ -54,20 +57,20 @@ pub(crate) struct Asked {
     pub bytes: usize,
 }
 
-/// One that has a place.
 struct UnderWay {
     asked: Asked,
     ticket: Option<Ticket>,
 }
 
 enum Way {
-    /// libfnvme: each request has a place of its own in the DMA buffer.
+    /// libfnvme: each request has its own slot in the DMA buffer.
     Fastpath(Box<Client>),
-    /// Another interface, in a thread.
+    /// Another interface, whose drive runs in a thread.
     Other(Other),
 }
 
-/// Who asks goes before the drive, which ends when nobody does.
+/// A drive and its client. The client is declared first, hence dropped first: the drive ends when it has no
+/// client.
 struct Other {
     client: disk::Client,
     done: Receiver<disk::Done>,
@@ -82,25 +85,25 @@ impl Other {
     }
 }
 
-/// Jobs that are threads of one process share a drive.
+/// Drive shared by the jobs that are threads of one process.
 static SHARED: Mutex<Option<Arc<Device>>> = Mutex::new(None);
 
-/// A request that has ended: whose, and how.
+/// A completed request: the address of its `struct io_u`, and whether it succeeded.
 pub(crate) struct Ended {
     pub name: usize,
     pub good: bool,
 }
 
-/// Reaches fio's buffers: the only way from a number to bytes.
+/// Access to fio's buffers by address.
 pub(crate) trait Buffers {
-    /// Copies `bytes` bytes from this address.
+    /// Copies `bytes` bytes from address `at`.
     fn from(&self, at: usize, bytes: usize) -> Vec<u8>;
-    /// Copies these bytes to this address.
+    /// Copies `from` to address `at`.
     fn to(&self, at: usize, from: &[u8]);
 }
 
 impl Job {
-    /// Starts what the variables ask for.
+    /// Starts the drive that the environment variables select.
     pub fn start() -> Result<Job, String> {
         let interface =
             std::env::var("DOORBELL_FIO_INTERFACE").unwrap_or_else(|_| "fastpath".into());
@@ -118,8 +121,8 @@ impl Job {
         Ok(Job { way, under_way: (0..DEPTH).map(|_| None).collect(), waiting: VecDeque::new() })
     }
 
-    /// Takes a request. It waits here while all places are taken: where fio 3.33 is told to ask again
-    /// (FIO_Q_BUSY), its own verification of what it then writes fails.
+    /// Submits a request, or queues it here while all slots are in use. FIO_Q_BUSY is not an alternative: fio
+    /// 3.33 then resubmits, but its own verification of that write fails.
     pub fn begin(&mut self, asked: Asked, buffers: &dyn Buffers) -> Result<(), Error> {
         match self.under_way.iter().position(Option::is_none) {
             Some(place) if self.waiting.is_empty() => self.begin_at(place, asked, buffers),
@@ -148,7 +151,7 @@ impl Job {
         Ok(())
     }
 
-    /// Requests that have ended since this was last asked. What waits takes their places.
+    /// Appends the requests that have completed since the last call, and submits waiting ones in their slots.
     pub fn ended(&mut self, buffers: &dyn Buffers, ended: &mut Vec<Ended>) {
         match &self.way {
             Way::Fastpath(client) => {
@@ -187,7 +190,7 @@ impl Job {
         }
     }
 
-    /// Whether nothing will end any more.
+    /// Whether the drive has ended: there are no further completions.
     pub fn is_gone(&self) -> bool {
         match &self.way {
             Way::Fastpath(client) => client.is_gone(),
@@ -196,7 +199,7 @@ impl Job {
     }
 }
 
-/// Where a place's part of the DMA buffer begins.
+/// Offset of a slot in the DMA buffer, bytes.
 fn slot(client: &Client, place: usize) -> u64 {
     place as u64 * (client.buffer_bytes() / DEPTH as u64 / 8192 * 8192)
 }

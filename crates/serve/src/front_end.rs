@@ -84,8 +84,8 @@ impl FrontEnd {
     /// with the address and one line for each event.
     ///
     /// # Errors
-    /// The plan does not fit the interface, or its medium keeps only stamps instead of client data; an address
-    /// cannot be bound; the medium does not start; the device has failed.
+    /// The plan does not fit the interface, or its medium keeps only stamps instead of client data; an
+    /// address cannot be bound; the medium does not start; the device has failed.
     pub fn serve(
         &self,
         row: &'static Row,

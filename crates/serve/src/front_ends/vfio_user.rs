@@ -1,6 +1,6 @@
 //! vfio-user front end: QEMU, SPDK, and programs with a VFIO driver of their own.
 //!
-//! Each socket has its own device (`own_drive`), or one device (`one_drive`) has a controller for each socket.
+//! Each socket has its own device (`own_drive`), or one device (`one_drive`) has a controller per socket.
 //! The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or share one.
 
 mod one_drive;

@@ -51,7 +51,7 @@ impl Socket {
                 let (stream, _) = listener.accept()?;
                 // Both calls fail if the client has disconnected already; its reader detects that.
                 let _ = stream.set_nodelay(true);
-                // A client whose machine is switched off sends no FIN: keep-alive drops it after some minutes.
+                // A client whose machine is switched off sends no FIN: keep-alive ends it after minutes.
                 let _ = listen::keep_alive(&stream);
                 Ok(Stream::Tcp(stream))
             }
