@@ -50,6 +50,34 @@ fn blocks_of_all_sizes_wrap_ring_and_count() {
     }
 }
 
+/// The host chooses the first count, so a block may span the wrap at 2^32 for any number of slots.
+#[test]
+fn block_spans_count_wrap_with_any_number_of_slots() {
+    for (block_max, ahead) in [(1, 0), (2, 1), (3, 0), (3, 2), (4, 3)] {
+        let options = Options { block_max, group: block_max, ahead, ..options() };
+        World::run(options, async |world| {
+            let size = u32::from(block_max);
+            for before in 0..size {
+                let first = before.wrapping_neg();
+                world.enable(first).await;
+                world.store_reads(first, size);
+                world.announce(first, size as u16, 1);
+                for count in (0..size).map(|n| first.wrapping_add(n)) {
+                    let asked = world.command(
+                        count,
+                        Operation::Read,
+                        8 * u64::from(count % 64),
+                        PAGE_BYTES,
+                    );
+                    assert_eq!(world.back(count).await.answers(count, &asked), Some(Status::DONE));
+                    world.store(count, &Descriptor::default());
+                }
+                world.disable().await;
+            }
+        });
+    }
+}
+
 /// Descriptors return in groups: the whole block at once, or each one as soon as it has ended.
 #[test]
 fn descriptors_return_per_configured_group() {
