@@ -9,6 +9,7 @@
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::engine::{
@@ -301,12 +302,22 @@ impl Inner {
         u32::try_from(block_size).unwrap_or(0)
     }
 
+    /// Addresses of the DMA buffer.
+    fn dma_buffer(&self) -> Range<usize> {
+        let start = self.client.address().addr();
+        start..start + self.client.buffer_bytes() as usize
+    }
+
     /// Returns the offset of the caller's buffer in the DMA buffer, if it starts inside.
     fn place(&self, call: &Call) -> Option<u64> {
-        let (start, bytes) = (self.client.address().addr(), self.client.buffer_bytes() as usize);
-        let at = call.buffer.addr();
-        let meets = at < start + bytes && at.saturating_add(call.size) > start;
-        (meets && at >= start).then(|| (at - start) as u64)
+        let (dma, at) = (self.dma_buffer(), call.buffer.addr());
+        dma.contains(&at).then(|| (at - dma.start) as u64)
+    }
+
+    /// Returns true if any byte of the caller's buffer is in the DMA buffer.
+    fn overlaps(&self, call: &Call) -> bool {
+        let (dma, at) = (self.dma_buffer(), call.buffer.addr());
+        at < dma.end && at.saturating_add(call.size) > dma.start
     }
 
     fn perform(&self, call: &Call) -> Result<(), Failure> {
@@ -330,7 +341,7 @@ impl Inner {
             }
             return self.transfer(call, place);
         }
-        if self.place(call).is_some() {
+        if self.overlaps(call) {
             let why = "found a part of the DMA buffer, expected another or FP_DIRECT";
             return Err(Failure::argument(why));
         }

@@ -122,6 +122,8 @@ static void what_is_refused(void)
     REFUSED(fastpath_read(fp, own, 4096, ALL), FP_E_BUFFER);
     REFUSED(fastpath_read(fp, other->dma_address, 4096, ALL), FP_E_BUFFER);
     REFUSED(fastpath_read(fp, fp->dma_address + 4096, 4096, FP_BLOCKING), FP_E_ARGUMENT);
+    /* A buffer that ends in the DMA buffer: the drive may write what the call would copy to. */
+    REFUSED(fastpath_read(fp, fp->dma_address - 4096, 8192, FP_BLOCKING), FP_E_ARGUMENT);
     REFUSED(fastpath_read(fp, fp->dma_address + 100, 4096, ALL), FP_E_SIZE);
     REFUSED(fastpath_read(fp, fp->dma_address + AREA - 4096, 8192, ALL), FP_E_AREA);
     REFUSED(fastpath_pread(fp, own, 4096, -4096, FP_BLOCKING), FP_E_AREA);
