@@ -1,4 +1,4 @@
-//! Without std, nobody else asks for the C library: for its start-up code, `memcpy` and `abort`.
+//! Links the C library for its start-up code, `memcpy` and `abort`: without std, rustc does not.
 fn main() {
     println!("cargo:rustc-link-lib=c");
 }

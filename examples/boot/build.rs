@@ -1,5 +1,4 @@
-//! An image for a machine and not a program for an operating system: placed by a script of its own, without
-//! start-up code and libraries.
+//! Links a bare-metal image: with its own linker script, without start-up code and libraries.
 fn main() {
     let script =
         format!("{}/image.ld", std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where"));

@@ -1,5 +1,5 @@
-//! What was flushed before a device was killed is there afterwards: a driver that writes and flushes until
-//! its device is gone, and one that looks.
+//! Durability test of flushed data across a killed device: a writer that writes and flushes until its device
+//! is gone, and a check of all blocks afterwards.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,18 +9,18 @@ use runtime::{Rt, Span};
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 
-/// Blocks of one write.
+/// Blocks per write.
 const BLOCKS: u32 = 8;
-/// Writes that have their place on the device.
+/// Number of locations on the device, each of one write.
 const PLACES: u64 = 512;
 const WRITERS: u64 = 8;
-/// Bytes that are looked at together.
+/// Bytes per read of the check.
 const LOOK_BYTES: u32 = 32 << 10;
-/// Blocks that are written.
+/// Total blocks that are written.
 pub const ALL_BLOCKS: u64 = PLACES * BLOCKS as u64;
 
-/// Writers, one of them also flushing, until the device is gone; the server is killed on the way, after so
-/// many writes and at least one flush.
+/// Runs the writers, one of them also flushing, until the device is gone. Calls `kill` after at least
+/// `kill_after` acknowledged writes and one flush. Returns the number of flushes.
 pub async fn write_until_killed<D: BlockDevice + 'static>(
     rt: Rt,
     disk: Rc<D>,
@@ -40,7 +40,7 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
             let mut bytes = vec![0; (BLOCKS * block_bytes) as usize];
             let mut buffer = disk.buffer(bytes.len()).expect("host memory");
             for round in writer.. {
-                // Each has places of its own, met in another order every time round.
+                // Each writer has its own locations, visited in a permuted order.
                 let place = (round * 37 % (PLACES / WRITERS)) * WRITERS + writer;
                 let lba = place * u64::from(BLOCKS);
                 let write = ledger.borrow_mut().start_write(lba, BLOCKS);
@@ -48,7 +48,7 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
                 buffer.copy_in(0, &bytes);
                 let (back, result) = disk.write(Lba(lba), buffer, false).await;
                 buffer = back;
-                // What was in flight when the device died may or may not have been written.
+                // A write in flight when the device ended may or may not have been written.
                 if result.is_err() {
                     ledger.borrow_mut().fail_write(write);
                     break;
@@ -79,7 +79,8 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
     flushed.get()
 }
 
-/// Reads every block: it must hold what the ledger allows. Whatever it holds, it holds from then on.
+/// Reads every block and checks it against the ledger. The contents found are recorded as the only valid ones
+/// from then on.
 pub async fn check_all<D: BlockDevice>(disk: D, ledger: Rc<RefCell<Ledger>>, when: &str) {
     let block_bytes = disk.geometry().block_bytes;
     let look = LOOK_BYTES / block_bytes;

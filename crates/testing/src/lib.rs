@@ -1,5 +1,5 @@
-//! What the tests of worlds share: plans, work, and what a clean run is.
-#![allow(missing_docs, reason = "what tests share is read where it is used")]
+//! Shared test support: plans, workloads, clean-run checks, temporary folders, and commands.
+#![allow(missing_docs, reason = "test support is read where it is used")]
 
 pub mod flushed;
 pub mod mailbox;
@@ -21,23 +21,23 @@ use world::interfaces::{Interface, NVME, Row};
 use world::work::Work;
 use world::{Options, RunResult};
 
-/// Host and device each want a core: of the worlds of a test program that say so one is live at a time.
+/// Lock for live tests, which need a core each for host and device: one runs at a time in a test program.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The root of the repository.
+/// Root folder of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
-/// A built-in plan with these values set.
+/// Opens a built-in plan with these values set.
 pub fn plan(name: &str, sets: &[(&str, &str)]) -> Plan {
     Plan::open(name, sets).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The text of a job file as work.
+/// Parses the text of a job file.
 pub fn work(text: &str) -> Work {
     Work::parse(Path::new("test.fio"), text, Mapping::default())
         .unwrap_or_else(|error| panic!("{error}"))
@@ -48,18 +48,18 @@ pub fn simulate(plan: &Plan, work: &Work) -> RunResult {
     simulate_with(plan, work, Options::default())
 }
 
-/// As [`simulate`], with options.
+/// Like [`simulate`], with options.
 pub fn simulate_with(plan: &Plan, work: &Work, options: Options) -> RunResult {
     simulate_by(NVME, plan, work, options)
 }
 
-/// As [`simulate_with`], by this interface.
+/// Like [`simulate_with`], for the interface `row`.
 pub fn simulate_by(row: &'static Row, plan: &Plan, work: &Work, options: Options) -> RunResult {
     let run_result = world::simulate(row, plan, work, options);
     clean(run_result.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Nothing went wrong, and something was done.
+/// Asserts that each job has no errors and at least one operation.
 pub fn clean(run_result: RunResult) -> RunResult {
     for (job, job_result) in &run_result.jobs {
         assert_eq!(job_result.errors(), 0, "{}: {:#?}", job.name, job_result.messages);
@@ -68,30 +68,31 @@ pub fn clean(run_result: RunResult) -> RunResult {
     run_result
 }
 
-/// The only job's results.
+/// Returns the result of the only job.
 pub fn only(run_result: &RunResult) -> &JobResult {
     assert_eq!(run_result.jobs.len(), 1, "one job");
     &run_result.jobs[0].1
 }
 
-/// Operations that came to a good end.
+/// Number of operations completed without error.
 pub fn operations(job_result: &JobResult) -> u64 {
     OpKind::ALL.iter().map(|kind| job_result.stats.of(*kind).total.count()).sum()
 }
 
-/// The mean breakdown of a kind.
+/// Mean latency breakdown of a kind of operation.
 pub fn shares(job_result: &JobResult, kind: OpKind) -> Shares {
     job_result.stats.breakdowns[&kind].mean()
 }
 
-/// The mean latency of a kind, which must be a whole number of picoseconds: all were alike.
+/// Mean latency of a kind of operation. Must be a whole number of picoseconds, as it is if all latencies are
+/// equal.
 pub fn whole_ps(job_result: &JobResult, kind: OpKind) -> Span {
     let total = shares(job_result, kind).total_ps;
     assert!(total.fract() == 0.0, "operations differ: {total} ps in the mean");
     Span(total as u64)
 }
 
-/// A simulated device with a connected driver, for a test that speaks to it without an engine.
+/// Runs `body` with a simulated device and a connected driver, without a workload engine.
 pub fn in_sim<I: Interface, T>(
     plan: &Plan,
     log: Log,
@@ -111,11 +112,11 @@ pub fn in_sim<I: Interface, T>(
     result
 }
 
-/// A folder of a test's own, gone when dropped.
+/// A temporary folder of a test, removed on drop.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty folder. Short, as a socket's path has to be.
+    /// Creates an empty folder with a short path, for the length limit of Unix socket paths.
     pub fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("doorbell-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
@@ -131,7 +132,7 @@ impl Folder {
         &self.0
     }
 
-    /// A file in it with this text.
+    /// Creates a file with this text in the folder.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).expect("a temporary file");
@@ -145,15 +146,15 @@ impl Drop for Folder {
     }
 }
 
-/// What a command has said and how it ended.
+/// Output and exit code of a command.
 pub struct Said {
-    /// Its exit code; none if a signal ended it.
+    /// `None` if a signal ended the command.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-/// Waits for the end of a command and takes what it says.
+/// Runs a command to its end and returns its output.
 pub fn said(command: &mut std::process::Command) -> Said {
     let output = command.output().expect("the command can be run");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

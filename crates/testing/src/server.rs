@@ -1,4 +1,4 @@
-//! A process that serves a device.
+//! Server processes under test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::Folder;
 
-/// Killed when dropped; then it must not have said anything on standard error, if that is ours.
+/// A server process, killed on drop. Drop asserts that standard error is empty, if it is a pipe.
 pub struct Server {
     pub child: Child,
     lines: Option<BufReader<ChildStdout>>,
-    /// Where it listens, if that is a file of this name.
+    /// Path of its socket, if it listens at `socket` in the folder.
     pub socket: PathBuf,
 }
 
@@ -22,7 +22,7 @@ impl Server {
         Server { child, lines, socket: folder.path("socket") }
     }
 
-    /// Starts it, and waits until it listens. Of several sockets any may be the first.
+    /// Starts the server, and waits until it listens at one of its sockets, in any order.
     pub fn listening(folder: &Folder, command: &mut Command) -> Server {
         let mut server = Server::begin(folder, command);
         server.log_mentions(": waiting for a client");
@@ -37,25 +37,25 @@ impl Server {
         line
     }
 
-    /// The next line is this, of the socket.
+    /// Asserts that the next line is this event of the socket.
     #[track_caller]
     pub fn says(&mut self, words: &str) {
         assert_eq!(self.line(), format!("doorbell: socket: {words}\n"));
     }
 
-    /// The next line holds this.
+    /// Asserts that the next line contains `words`.
     #[track_caller]
     pub fn log_mentions(&mut self, words: &str) {
         let line = self.line();
         assert!(line.contains(words), "{words:?} was expected in {line:?}");
     }
 
-    /// Reads what the server says away, until a line holds this: how many lines there were before it.
+    /// Reads lines until one contains `words`. Returns the number of lines before it.
     pub fn log_has_within(&mut self, words: &str) -> usize {
         (0..).find(|_| self.line().contains(words)).expect("it does not go on for ever")
     }
 
-    /// From here on a thread reads what it says, whether anybody waits for it or not: its pipe is never full.
+    /// Starts a thread that reads all further lines, so that the server never blocks on a full pipe.
     pub fn read_by_a_thread(&mut self) -> Receiver<String> {
         let (tell, said) = channel();
         let lines = self.lines.take().expect("no thread reads them").lines();
@@ -65,7 +65,7 @@ impl Server {
         said
     }
 
-    /// As `kill -9`.
+    /// Kills the server with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
         self.child.kill().expect("the server lives");
         self.child.wait().expect("the server has ended");

@@ -1,4 +1,4 @@
-//! What tests ask of the system: limits of a process that runs, its mappings, huge pages.
+//! System calls for tests: limits and mappings of a running process, huge pages, file descriptor passing.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -7,21 +7,21 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a huge page, as x86-64 comes with them.
+/// Size of an x86-64 huge page, bytes.
 pub const HUGE: u64 = 2 << 20;
-/// More free huge pages than this are somebody's: a test does not take them all.
+/// Maximum free huge pages that a test takes. More are probably meant for another program.
 const HUGE_PAGES_MAX: u64 = 1024;
 
-/// What a process may have.
+/// A resource limit of a process.
 #[derive(Clone, Copy)]
 pub enum Limit {
-    /// Descriptors: their numbers are below it.
+    /// File descriptors: all numbers are below the limit.
     Descriptors,
-    /// Bytes of address space.
+    /// Address space, bytes.
     Memory,
 }
 
-/// Limits a child that runs; gives what it might have before.
+/// Sets a limit of a running child; returns the limit before.
 pub fn limit(child: &Child, what: Limit, to: u64) -> u64 {
     let resource = match what {
         Limit::Descriptors => libc::RLIMIT_NOFILE,
@@ -38,7 +38,7 @@ pub fn limit(child: &Child, what: Limit, to: u64) -> u64 {
     }
 }
 
-/// The mappings of a child: their number, and bytes.
+/// Number and total bytes of a child's mappings.
 pub fn mappings(child: &Child) -> (usize, u64) {
     let text = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).expect("it lives");
     let bytes = |line: &str| {
@@ -49,10 +49,10 @@ pub fn mappings(child: &Child) -> (usize, u64) {
     (text.lines().count(), text.lines().filter_map(bytes).sum())
 }
 
-/// A sealable file of so many huge pages, all of them there; none if the kernel has not so many.
+/// Creates a sealable file of `pages` allocated huge pages; `None` if the kernel has too few.
 pub fn huge(pages: u64) -> Option<File> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
-    // SAFETY: a plain system call; a descriptor that it gives is new and ours.
+    // SAFETY: a plain system call; a descriptor that it returns is new and ours.
     let file = unsafe {
         let fd = libc::memfd_create(c"doorbell-test".as_ptr(), flags);
         (fd >= 0).then(|| File::from_raw_fd(fd))?
@@ -61,8 +61,8 @@ pub fn huge(pages: u64) -> Option<File> {
     (0..pages).all(|page| allocate(&file, page)).then_some(file)
 }
 
-/// The same; says that the test is skipped if there are none. One test of a program has huge pages at a time:
-/// another might have all of them taken away, or give back one that is to be missing.
+/// Like [`huge`], and prints that the test is skipped if there are too few pages. The guard lets one test of
+/// a program use huge pages at a time: another could take all of them, or free one that must be missing.
 pub fn huge_or_skip(pages: u64, test: &str) -> Option<(File, MutexGuard<'static, ()>)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,8 +86,9 @@ pub fn seal_length(file: &File) {
     assert_eq!(sealed, 0, "a memory file can be sealed");
 }
 
-/// Gives a page of a file back to the kernel, and takes all that it has: a touch of that page is signalled.
-/// The pages are the kernel's again when what this gives is dropped. None: they are too many to be taken.
+/// Punches a huge page out of a file and allocates all free huge pages, so that an access to that page raises
+/// SIGBUS. The pages are free again when the returned file is dropped. `None` if there are more than
+/// [`HUGE_PAGES_MAX`].
 pub fn take_away(file: &File, page: u64) -> Option<File> {
     let free = std::fs::read_to_string("/proc/meminfo").ok()?;
     let free = free.lines().find_map(|line| line.strip_prefix("HugePages_Free:"))?;
@@ -97,7 +98,7 @@ pub fn take_away(file: &File, page: u64) -> Option<File> {
         return None;
     }
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: plain system calls; a descriptor that is given is new and ours.
+    // SAFETY: plain system calls; a returned descriptor is new and ours.
     let hog = unsafe {
         let (at, bytes) = ((page * HUGE) as i64, HUGE as i64);
         assert_eq!(libc::fallocate(file.as_raw_fd(), punch, at, bytes), 0, "a seal allows it");
@@ -111,11 +112,11 @@ pub fn take_away(file: &File, page: u64) -> Option<File> {
     Some(hog)
 }
 
-/// Sends bytes with a file beside them, and takes the file that comes with the answer.
+/// Sends bytes with a file descriptor, and returns the file descriptor of the reply.
 pub fn exchange(socket: &UnixStream, bytes: &[u8], file: &File) -> File {
     let (mut control, mut back) = ([0_u64; 8], [0_u8; 64]);
-    // SAFETY: all-zero is a valid header; its buffers are ours and as long as it says;
-    // a descriptor that comes is new and ours.
+    // SAFETY: all-zero is a valid header; its buffers are ours and have the lengths in the header;
+    // a received descriptor is new and ours.
     unsafe {
         let room = libc::CMSG_SPACE(4) as usize;
         let mut part = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };

@@ -1,8 +1,8 @@
-//! The NVMe driver in a program without Rust's standard library: a bump allocator, a panic handler, and
-//! of the operating system only what the C runtime needs to call `main`.
+//! The NVMe driver in a `no_std` program: a bump allocator, a panic handler, and no part of the operating
+//! system except what the C runtime needs to call `main`.
 //!
-//! There is no SSD here. The driver meets a modelled link that is down, where every register reads all
-//! ones, and must say that the device is gone. The exit status is 0 if it does.
+//! There is no SSD. The driver starts on a modelled link that is down, where every register reads all ones,
+//! and must report that the device is gone. The exit status is 0 if it does.
 #![no_std]
 #![no_main]
 
@@ -24,7 +24,7 @@ use wire::pcie::Generation;
 
 const HEAP_BYTES: usize = 4 << 20;
 
-/// Memory is handed out and never taken back: enough for a program that ends.
+/// Bump allocator. Memory is never freed, which suffices for a short-lived program.
 #[repr(align(4096))]
 struct Bump {
     heap: UnsafeCell<[u8; HEAP_BYTES]>,
@@ -34,7 +34,7 @@ struct Bump {
 // SAFETY: `used` only grows, and each range of the heap is handed out once.
 unsafe impl Sync for Bump {}
 
-// SAFETY: what is handed out lies in the heap, is aligned, and overlaps nothing handed out before.
+// SAFETY: an allocation lies in the heap, is aligned, and overlaps no earlier allocation.
 unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let base = self.heap.get().cast::<u8>();
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Bump {
             begin.checked_add(layout.size()).filter(|end| *end <= HEAP_BYTES)
         });
         match taken {
-            // SAFETY: the range ends within the heap. A page's alignment is the most that is asked for.
+            // SAFETY: the range ends within the heap. No layout has more than a page's alignment.
             Ok(_) => unsafe { base.add(begin) },
             Err(_) => core::ptr::null_mut(),
         }
@@ -65,7 +65,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     abort()
 }
 
-/// A link and a host in round numbers, none of which matters here: nothing is measured.
+/// A link and a host with round numbers. Their values do not matter, as nothing is measured.
 fn spec() -> SimSpec {
     let costs: Vec<NamedCost> =
         COSTS.iter().map(|name| NamedCost { name, span: Span::ns(50) }).collect();
@@ -102,18 +102,18 @@ fn spec() -> SimSpec {
     }
 }
 
-/// What the driver says of a device that isn't there.
-fn meet_nobody() -> Result<(), InitError> {
+/// Starts the driver on a link that is down, and returns its error.
+fn start_on_dead_link() -> Result<(), InitError> {
     let rt = Rt::simulated(None, Log::Off);
     let bus = SimBus::new(&rt, spec());
     bus.take_link_down();
     rt.block_on(Controller::start(bus.host(0), Options::default())).map(|_| ())
 }
 
-/// What the C runtime calls.
+/// Entry point for the C runtime. Returns 0 if the driver reports the device gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_: c_int, _: *const *const c_char) -> c_int {
-    match meet_nobody() {
+    match start_on_dead_link() {
         Err(InitError::Gone { .. }) => 0,
         Err(_) => 1,
         Ok(()) => 2,

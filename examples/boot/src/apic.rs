@@ -1,4 +1,4 @@
-//! Interrupt controllers: each core's own, and the one for devices (Intel SDM, chapter 11; 82093AA I/O APIC).
+//! Interrupt controllers: the local APIC of each core (Intel SDM, chapter 11), and the 82093AA I/O APIC.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ use crate::clock::CLOCK;
 use crate::cpu::{self, Registers};
 use crate::interrupts::{self, FIRST_MESSAGE, LINE_VECTOR, SPURIOUS_VECTOR, TICK_VECTOR};
 
-/// Registers of a core's own controller.
+/// Register offsets of the local APIC, bytes.
 mod local {
     pub const SPURIOUS: u64 = 0xf0;
     pub const COMMAND: u64 = 0x300;
@@ -22,23 +22,23 @@ mod local {
     pub const BYTES: u64 = 0x400;
 }
 
-/// How often a core that has nothing to do looks again, at least.
+/// Period of the timer interrupt: an idle core polls again at the latest after this.
 const TICK: Span = Span::ms(1);
 const MASKED: u32 = 1 << 16;
 const PERIODIC: u32 = 1 << 17;
 const BY_16: u32 = 3;
-/// A command is on its way.
+/// Delivery status of the interrupt command register: send pending.
 const PENDING: u32 = 1 << 12;
 
-/// A core's own controller: each sees its own at the same place.
+/// Local APIC of a core. Each core sees its own at the same address.
 #[derive(Clone, Copy)]
 pub struct Local(Registers);
 
-/// How far the timer counts in a tick, once somebody has looked.
+/// Timer counts per tick; 0 until measured.
 static COUNTS_OF_A_TICK: AtomicU32 = AtomicU32::new(0);
 
 impl Local {
-    /// Switches it on, and lets it tick. None: it is not where it has to be.
+    /// Enables the local APIC and its periodic timer. `None` if its address is not above memory.
     pub fn begin() -> Option<Local> {
         let own = Local(Registers::new(LOCAL_APIC_AT.into(), local::BYTES)?);
         own.0.write(local::SPURIOUS, u32::from(SPURIOUS_VECTOR) | 1 << 8);
@@ -55,8 +55,8 @@ impl Local {
         Some(own)
     }
 
-    /// Makes another core begin at a page below 1 MiB: INIT, then twice where to begin (MultiProcessor
-    /// Specification 1.4, B.4).
+    /// Starts another core at a page below 1 MiB: INIT, then two STARTUP IPIs (MultiProcessor Specification
+    /// 1.4, B.4).
     pub fn start(&self, core: u8, page: u8) {
         self.send(core, 0x4500);
         CLOCK.spin(Span::ms(10));
@@ -76,7 +76,7 @@ impl Local {
     }
 }
 
-/// What a device sends so that this message comes to this core.
+/// Returns the MSI address and data for message `number` to this core.
 pub fn message(core: u8, number: usize) -> Message {
     let data = u32::from(FIRST_MESSAGE) + number as u32;
     Message { at: u64::from(LOCAL_APIC_AT) | u64::from(core) << 12, data }
@@ -85,14 +85,14 @@ pub fn message(core: u8, number: usize) -> Message {
 #[derive(Clone, Copy)]
 pub struct IoApic(Registers);
 
-/// Its registers are reached by number.
+/// Memory-mapped offsets: the register number goes to SELECT, its value to or from DATA.
 const SELECT: u64 = 0;
 const DATA: u64 = 0x10;
 const IO_APIC_BYTES: u64 = 0x20;
 const VERSION: u32 = 1;
 const FIRST_ENTRY: u32 = 0x10;
 
-/// A line of it, led to a core.
+/// An input of the I/O APIC that is routed to a core.
 #[derive(Clone, Copy)]
 pub struct Listened {
     controller: IoApic,
@@ -101,7 +101,7 @@ pub struct Listened {
 }
 
 impl IoApic {
-    /// At this address. All its lines are masked.
+    /// Takes the I/O APIC at this address and masks all inputs. `None` if the address is not above memory.
     pub fn begin(at: u64) -> Option<IoApic> {
         let own = IoApic(Registers::new(at, IO_APIC_BYTES)?);
         for input in 0..own.inputs() {
@@ -116,15 +116,15 @@ impl IoApic {
     }
 
     fn write(&self, register: u32, value: u32) {
-        // The code that masks a line uses the same two registers.
+        // The interrupt handler of a line uses SELECT and DATA, too.
         cpu::leave_interrupts();
         self.0.write(SELECT, register);
         self.0.write(DATA, value);
         cpu::take_interrupts();
     }
 
-    /// Leads a line to a core, masked: the level counts, as on PCI, unless the table says otherwise. None: it
-    /// has no such input.
+    /// Routes a line to a core, masked: level-triggered and active low, as on PCI, unless the MP table gives
+    /// otherwise. `None` if the controller has no such input.
     pub fn lead(&self, line: &Line, core: u8) -> Option<Listened> {
         let input = u32::from(line.input);
         if input >= self.inputs() {
@@ -141,7 +141,6 @@ impl IoApic {
 }
 
 impl Listened {
-    /// Lets it come, or come again.
     pub fn open(&self) {
         self.controller.write(self.register, self.open);
     }
@@ -151,7 +150,7 @@ impl Listened {
     }
 }
 
-/// The old controllers stay silent, and so does what leads them past the others, where a board has that
+/// Masks both 8259 controllers, and disconnects them from the processor by the IMCR if the board has one
 /// (MultiProcessor Specification 1.4, 3.6.2.1).
 pub fn silence_the_old(imcr: bool) {
     cpu::out8(0x21, 0xff);

@@ -1,4 +1,4 @@
-//! The time: the processors' counter, by the rate that a timer of known frequency shows.
+//! Clock: the time-stamp counter, calibrated against the 8254 interval timer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,33 +6,33 @@ use runtime::{Span, Time, WallClock};
 
 use crate::cpu;
 
-/// The frequency of the 8254 interval timer, hertz.
+/// Frequency of the 8254 interval timer, Hz.
 const TIMER_HZ: u64 = 1_193_182;
-/// Its channel 2, its command register, and the port that lets it count.
+/// Ports of the timer's channel 2, its command register, and the gate of channel 2.
 const CHANNEL: u16 = 0x42;
 const COMMAND: u16 = 0x43;
 const GATE: u16 = 0x61;
-/// How far it counts while it is watched: 10 ms.
+/// Timer counts of one calibration: 10 ms.
 const COUNTS: u64 = TIMER_HZ / 100;
-/// The odd one out is where another program had our processor.
+/// Number of calibrations. The median excludes those where another program had the processor.
 const WATCHED: usize = 5;
-/// A timer that does not count is no timer.
+/// Timer reads after which a timer that does not count is an error.
 const LOOKS: u32 = 1_000_000;
 
 pub static CLOCK: Counter = Counter { begun: AtomicU64::new(0), ps_q32: AtomicU64::new(0) };
 
-/// The processors' counter, which runs at one rate on all of them.
+/// The time-stamp counter, which has one rate on all processors.
 pub struct Counter {
     begun: AtomicU64,
-    /// Picoseconds a tick, times 2^32. Zero: nobody has looked yet.
+    /// Picoseconds per tick, times 2^32; 0 until calibrated.
     ps_q32: AtomicU64,
 }
 
 impl Counter {
-    /// Learns its rate.
+    /// Calibrates the counter. Returns its frequency, Hz.
     ///
     /// # Errors
-    /// There is no timer to compare it with.
+    /// The interval timer does not count.
     pub fn begin(&self) -> Result<u64, &'static str> {
         let mut seen = [0; WATCHED];
         for ticks in &mut seen {
@@ -54,10 +54,10 @@ impl Counter {
     }
 }
 
-/// Ticks while the timer counts [`COUNTS`].
+/// Measures the ticks for [`COUNTS`] timer counts; `None` if the timer does not count.
 fn watch() -> Option<u64> {
     cpu::out8(GATE, cpu::in8(GATE) & !3 | 1);
-    // Channel 2, low byte then high, at a rate: it counts down from 65,536 again and again.
+    // Channel 2, low byte then high, mode 2: it counts down from 65,536 periodically.
     for value in [0xb4, 0, 0] {
         cpu::out8(if value == 0xb4 { COMMAND } else { CHANNEL }, value);
     }
@@ -66,7 +66,7 @@ fn watch() -> Option<u64> {
         let (now, ticks) = (count(), cpu::ticks());
         let counted = u64::from(first.wrapping_sub(now));
         if counted >= COUNTS {
-            // As far as it came, not as far as it was meant to.
+            // Scaled by the actual count, which may exceed COUNTS.
             return Some((ticks - begun) * COUNTS / counted);
         }
     }
@@ -86,7 +86,7 @@ impl WallClock for Counter {
         Time(((u128::from(ticks) * u128::from(ps_q32)) >> 32) as u64)
     }
 
-    /// Halts until the next interrupt, which is the tick's at the latest.
+    /// Halts until the next interrupt, at the latest the timer's.
     fn idle(&self, _: u32, _: Time) {
         cpu::idle();
     }

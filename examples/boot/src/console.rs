@@ -1,4 +1,4 @@
-//! The first serial line: what is said, a verdict or a remark a line, as the other hardware tools say it.
+//! Console on COM1: one verdict or remark per line, in the format of the other hardware tools.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,13 +6,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::cpu;
 use crate::lock::Lock;
 
-/// COM1, and two of its registers.
+/// COM1, and its line status register.
 const PORT: u16 = 0x3f8;
 const LINE_STATUS: u16 = PORT + 5;
 const READY: u8 = 1 << 5;
-/// Nobody listens to a line that is not ready after so many looks.
+/// Polls of the line status after which a byte is sent anyway.
 const LOOKS: u32 = 100_000;
-/// QEMU's `isa-debug-exit`: it ends with twice the value and one.
+/// Port of QEMU's `isa-debug-exit`: QEMU exits with status 2 * value + 1.
 const EXIT: u16 = 0xf4;
 const PASSED: u32 = 0x10;
 const FAILED: u32 = 0x11;
@@ -20,7 +20,7 @@ const FAILED: u32 = 0x11;
 static LINE: Lock<Serial> = Lock::new(Serial);
 static FAILURES: AtomicU32 = AtomicU32::new(0);
 static VERDICTS: AtomicU32 = AtomicU32::new(0);
-/// Somebody has panicked: others say nothing more.
+/// True after a panic: later failures print no more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 struct Serial;
@@ -46,11 +46,11 @@ pub fn begin() {
 }
 
 pub fn say(text: fmt::Arguments<'_>) {
-    // A serial line fails in no way that anybody could be told of.
+    // `Serial` never fails.
     let _ = LINE.lock().write_fmt(format_args!("{text}\n"));
 }
 
-/// Says whether something is as it is to be.
+/// Prints the result of a check, and counts it.
 pub fn verdict(name: fmt::Arguments<'_>, result: Result<impl fmt::Display, impl fmt::Display>) {
     VERDICTS.fetch_add(1, Ordering::Relaxed);
     match result {
@@ -62,7 +62,7 @@ pub fn verdict(name: fmt::Arguments<'_>, result: Result<impl fmt::Display, impl 
     }
 }
 
-/// Ends the machine, with a status that says whether all was as it is to be.
+/// Prints the totals and exits QEMU: with PASSED if there were checks and none failed, else FAILED.
 pub fn end() -> ! {
     let (failed, all) = (FAILURES.load(Ordering::Relaxed), VERDICTS.load(Ordering::Relaxed));
     say(format_args!("{} passed, {failed} failed", all - failed));
@@ -70,8 +70,7 @@ pub fn end() -> ! {
     cpu::stop()
 }
 
-/// The same, with something that must not happen: no lock is waited for, as whoever holds it may be this
-/// core.
+/// Exits QEMU with FAILED after a fatal error. Takes no lock, as this core may hold it.
 pub fn end_badly(why: fmt::Arguments<'_>) -> ! {
     if !ENDING.swap(true, Ordering::Relaxed) {
         let _ = Serial.write_fmt(format_args!("\nnot ok the program: {why}\n"));

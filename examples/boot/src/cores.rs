@@ -1,4 +1,4 @@
-//! The other cores: started, and given work.
+//! Secondary cores: start and job dispatch.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -13,13 +13,13 @@ use crate::interrupts::{self, Table};
 use crate::lock::Lock;
 use crate::{console, cpu, loader};
 
-/// Cores that are used, at most.
+/// Maximum number of cores in use.
 pub const CORES_MAX: usize = 16;
-/// A core that has not come by then does not come.
+/// Timeout for a core to start.
 const COMING: Span = Span::s(5);
 const STACK_BYTES: usize = 256 << 10;
 
-/// What a core is to do.
+/// Work for a core, run once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 struct Core {
@@ -29,19 +29,19 @@ struct Core {
 
 static CORES: [Core; CORES_MAX] =
     [const { Core { here: AtomicBool::new(false), job: Lock::new(None) } }; CORES_MAX];
-/// The table of interrupts that all cores have.
+/// Interrupt descriptor table of all cores.
 static TABLE: Lock<Option<&'static Table>> = Lock::new(None);
 
 unsafe extern "C" {
     static core_trampoline: u8;
     static core_trampoline_end: u8;
-    /// The stack and the number of the core that is started next.
+    /// Stack and number of the core that is started next.
     static core_stack: AtomicU32;
     static core_number: AtomicU32;
 }
 
-/// Starts these processors, one after the other, by their local controllers' numbers. Gives those that have
-/// come, and those that have not.
+/// Starts these processors one after another, by local APIC number. Returns the numbers of those that started
+/// and of those that did not.
 pub fn start(own: &Local, processors: &[u8], table: &'static Table) -> (Vec<u8>, Vec<u8>) {
     *TABLE.lock() = Some(table);
     let (mut here, mut missing) = (Vec::new(), Vec::new());
@@ -54,19 +54,19 @@ pub fn start(own: &Local, processors: &[u8], table: &'static Table) -> (Vec<u8>,
             missing.push(*processor)
         }
         if !missing.is_empty() {
-            // It could still come, with what is meant for the next.
+            // It could still start, with the stack and number meant for the next core.
             break;
         }
     }
     (here, missing)
 }
 
-/// Copies the code that a core begins with to where it can begin.
+/// Copies the real-mode start code of a core to a page below 1 MiB.
 fn lay_trampoline() {
     let from = &raw const core_trampoline;
     let bytes = (&raw const core_trampoline_end).addr() - from.addr();
     let to = core::ptr::with_exposed_provenance_mut::<u8>(loader::LOW_PAGE as usize);
-    // SAFETY: the loader says that the page is usable memory, it is no part of the heap, and the code is
+    // SAFETY: the page is usable memory by the loader's map, it is not part of the heap, and the code is
     // shorter than a page.
     unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) }
 }
@@ -74,7 +74,7 @@ fn lay_trampoline() {
 fn start_one(own: &Local, processor: u8, number: usize) -> bool {
     let stack = Box::leak(alloc::vec![0_u128; STACK_BYTES / 16].into_boxed_slice());
     let top = stack.as_ptr_range().end.expose_provenance() as u32;
-    // SAFETY: two words of the image, which only code in `start.s` reads, on the core that is started now.
+    // SAFETY: two words of the image that only `start.s` reads, on the core that is started now.
     unsafe {
         core_stack.store(top, Ordering::Release);
         core_number.store(number as u32, Ordering::Release);
@@ -87,7 +87,7 @@ fn start_one(own: &Local, processor: u8, number: usize) -> bool {
     CORES[number].here.load(Ordering::Acquire)
 }
 
-/// What another core comes to from `start.s`.
+/// Entry point of a secondary core, from `start.s`.
 #[unsafe(no_mangle)]
 extern "C" fn other_core(number: usize) -> ! {
     let (Some(core), Some(table)) = (CORES.get(number), *TABLE.lock()) else { cpu::stop() };
@@ -106,8 +106,8 @@ extern "C" fn other_core(number: usize) -> ! {
     }
 }
 
-/// Gives a core its next work, which it begins when it has ended the last. Cores count from 1 here: the first
-/// is the one that gives.
+/// Gives a core its next job, which it starts when its current one has ended. Secondary cores count from 1;
+/// core 0 is the caller.
 pub fn give(number: usize, job: Job) {
     *CORES[number].job.lock() = Some(job);
 }

@@ -1,10 +1,9 @@
-//! The processor: its instructions that the language has no words for, ports, and registers that are mapped
-//! into memory.
+//! Processor access: special instructions, I/O ports, and memory-mapped registers.
 //!
-//! Everything here is safe to call, because of what this program is: nobody else is on the machine, all
-//! memory below 4 GiB is mapped as itself, and [`Registers`] refuses what is not above [the end of
-//! memory](set_memory_end). What a port or a register makes a device do is said where it is used; a device
-//! that writes to memory does so only into what the bus's `Memory` was given.
+//! All functions here are safe to call, because no other program runs on the machine, all memory below 4 GiB
+//! is identity-mapped, and [`Registers`] rejects addresses that are not above [the end of
+//! memory](set_memory_end). The effects of a port or a register on a device are described at its use; a
+//! device writes only to memory that was given to the bus's `Memory`.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -27,7 +26,7 @@ pub fn in8(port: u16) -> u8 {
 
 /// Writes a word to a port.
 pub fn out32(port: u16, value: u32) {
-    // SAFETY: as above. What was stored before is in memory first, should a device be told to look there.
+    // SAFETY: as above. No `nomem`: the write may make a device read memory, so earlier stores come first.
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack)) }
 }
 
@@ -41,40 +40,40 @@ pub fn in32(port: u16) -> u32 {
 
 #[inline]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and nobody has forbidden it.
+    // SAFETY: every x86-64 processor has the instruction, and CPL 0 may always use it.
     unsafe { _rdtsc() }
 }
 
-/// For who looks again and again.
+/// Hint for spin loops (PAUSE).
 pub fn pause() {
     _mm_pause();
 }
 
-/// The number of this processor's local interrupt controller (CPUID leaf 1, EBX bits 31 to 24).
+/// Returns the number of this processor's local APIC (CPUID leaf 1, EBX bits 31 to 24).
 pub fn apic_number() -> u8 {
     (__cpuid(1).ebx >> 24) as u8
 }
 
-/// The base of the segment that a core's own words are reached by (`%gs`).
+/// MSR of the `%gs` base, which points to a core's own words.
 const GS_BASE: u32 = 0xc000_0101;
 
-/// A core's own words: how many interrupts it has taken, and how many it had when it last was idle.
+/// Per-core words: number of interrupts taken, and that number at the last call of [`idle`].
 pub type Own = [AtomicU32; 2];
 
-/// They are this core's from now on.
+/// Sets this core's own words.
 pub fn set_own(words: &'static Own) {
     let at = words.as_ptr().expose_provenance() as u64;
-    // SAFETY: nothing that the compiler makes for a program without threads uses that segment.
+    // SAFETY: the compiler does not use `%gs` in a program without threads.
     unsafe {
         asm!("wrmsr", in("ecx") GS_BASE, in("eax") at as u32, in("edx") (at >> 32) as u32,
              options(nostack));
     }
 }
 
-/// Waits for an interrupt, unless one has come since this was last called: what it told of may not have been
-/// looked at. `sti` lets none in before the instruction behind it, so none is missed.
+/// Halts until an interrupt, unless one has arrived since the last call, whose event may not have been
+/// processed. `sti` takes effect after the next instruction, `hlt`, so no interrupt is missed.
 pub fn idle() {
-    // SAFETY: interrupts are taken already, and the words are this core's (`interrupts::use_them`).
+    // SAFETY: interrupts are enabled already, and the words are this core's (`interrupts::use_them`).
     unsafe {
         asm!(
             "cli", "mov {seen:e}, gs:[0]", "cmp {seen:e}, gs:[4]", "mov gs:[4], {seen:e}", "jne 2f",
@@ -84,20 +83,20 @@ pub fn idle() {
     }
 }
 
-/// Takes interrupts from now on.
+/// Enables interrupts on this core.
 pub fn take_interrupts() {
-    // SAFETY: the table of interrupts is loaded before this is called first (`interrupts::use_them`), and
-    // what it leads to keeps all registers, on stacks of its own.
+    // SAFETY: the interrupt descriptor table is loaded before the first call (`interrupts::use_them`), and
+    // its handlers preserve all registers and run on their own stacks.
     unsafe { asm!("sti", options(nostack)) }
 }
 
-/// Takes none until [`take_interrupts`].
+/// Disables interrupts until [`take_interrupts`].
 pub fn leave_interrupts() {
-    // SAFETY: it only puts off.
+    // SAFETY: it only defers interrupts.
     unsafe { asm!("cli", options(nostack)) }
 }
 
-/// Takes no interrupts, and does nothing, ever.
+/// Halts this core for ever, with interrupts disabled.
 pub fn stop() -> ! {
     loop {
         leave_interrupts();
@@ -106,17 +105,17 @@ pub fn stop() -> ! {
     }
 }
 
-/// Where memory ends that lies below 4 GiB: registers lie behind it.
+/// End of the memory below 4 GiB. Registers are above it.
 static MEMORY_END: AtomicU64 = AtomicU64::new(u64::MAX);
-/// What is mapped: the first 4 GiB.
+/// End of the identity map: 4 GiB.
 const MAPPED: u64 = 4 << 30;
 
-/// Says where memory ends. Called once, before any registers are reached.
+/// Sets the end of memory. Called once, before any access to registers.
 pub fn set_memory_end(end: u64) {
     MEMORY_END.store(end, Ordering::Release);
 }
 
-/// Registers of a device, as they lie in memory's address space.
+/// Memory-mapped registers of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Registers {
     at: u64,
@@ -124,7 +123,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Those at these addresses; none: there may be memory, or nothing is mapped there.
+    /// `None` if the range is below the end of memory, above 4 GiB, or not aligned to 4 bytes.
     pub fn new(at: u64, bytes: u64) -> Option<Registers> {
         let inside = at >= MEMORY_END.load(Ordering::Acquire)
             && at.is_multiple_of(4)
@@ -136,17 +135,17 @@ impl Registers {
         self.at
     }
 
-    /// The word at this offset. All ones where there is none.
+    /// Reads the word at this offset; all ones if the offset is out of range.
     #[inline]
     pub fn read(&self, offset: u64) -> u32 {
         match self.place(offset) {
-            // SAFETY: mapped, aligned, and no memory that Rust knows of: `new` and `place` have seen to it.
+            // SAFETY: mapped, aligned, and not Rust's memory, as `new` and `place` check.
             Some(place) => unsafe { place.read_volatile() },
             None => u32::MAX,
         }
     }
 
-    /// Stores a word. x86 keeps the order of stores, and so what was stored before it is in memory first.
+    /// Stores a word. x86 keeps stores in order, so earlier stores are in memory first.
     #[inline]
     pub fn write(&self, offset: u64, value: u32) {
         core::sync::atomic::fence(Ordering::Release);

@@ -1,5 +1,5 @@
-//! diskhog: each core writes and reads a range of the disk of its own as fast as it goes, over a queue of
-//! its own behind a SCSI face, and compares every byte that it reads.
+//! diskhog: each core writes and reads its own range of the disk at full speed, through its own queue shown
+//! as a SCSI disk, and compares every byte that it reads.
 
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -19,18 +19,18 @@ use wire::scsi::lun::Lun;
 
 use crate::port::Port;
 
-/// Operations of a core that are in flight.
+/// Operations in flight per core.
 pub const DEPTH: u16 = 4;
-/// What one of them moves, bytes, unless the disk's longest transfer is shorter.
+/// Bytes per operation, unless the disk's maximum transfer is shorter.
 const REQUEST_BYTES: u64 = 32 << 10;
 
-/// What a core has done so far. The monitor reads it while the core works.
+/// Progress of a core. The monitor reads it while the core runs.
 pub struct Progress {
     /// Bytes written.
     pub written: AtomicU64,
     /// Bytes read and compared.
     pub verified: AtomicU64,
-    /// When it ended, picoseconds.
+    /// Time of its end, picoseconds.
     pub ended: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Progress {
         }
     }
 
-    /// Bytes moved in all.
+    /// Sum of bytes written and verified.
     pub fn moved(&self) -> u64 {
         self.written.load(Ordering::Relaxed) + self.verified.load(Ordering::Relaxed)
     }
@@ -65,20 +65,20 @@ pub struct Share {
 
 type ScsiDisk = Disk<Target<Rc<Queue<Port>>>>;
 
-/// A queue shown as a SCSI disk.
+/// Attaches a SCSI disk to a queue.
 ///
 /// # Errors
-/// The class driver does not take it.
+/// The class driver rejects the unit.
 pub async fn attach(queue: Rc<Queue<Port>>, identity: Identity) -> Result<Rc<ScsiDisk>, String> {
     let target = Rc::new(Target::new(vec![Unit::new(queue, identity)]));
     let disk = Disk::attach(target, Lun::of(0)).await.map_err(|error| error.to_string())?;
     Ok(Rc::new(disk))
 }
 
-/// Works until the share's end, on all of the core's range, then reads everything that was written once more.
+/// Writes and reads the core's range until the share's end, then reads all of the last round again.
 ///
 /// # Errors
-/// An operation has failed, or something was read that was not written.
+/// An operation has failed, or data read differs from data written.
 pub async fn hog(
     rt: &Rt,
     disk: &Rc<ScsiDisk>,
@@ -104,14 +104,14 @@ pub async fn hog(
     failed.map_or(Ok(()), Err)
 }
 
-/// One of those that are in flight at once: every fourth request of the core's range is its own.
+/// One of [`DEPTH`] concurrent workers of a core: it owns every `DEPTH`th request of the core's range.
 struct Worker {
     disk: Rc<ScsiDisk>,
     buffer: Option<Buffer>,
-    /// What the blocks of a request are to hold, and what they were found to hold.
+    /// Data that a request should have, and data that was read.
     expected: Vec<u8>,
     seen: Vec<u8>,
-    /// Its requests' first blocks.
+    /// First block of each of its requests.
     places: Vec<u64>,
     progress: &'static Progress,
 }
@@ -139,13 +139,13 @@ impl Worker {
         Ok(Worker { disk, buffer, expected, seen, places, progress })
     }
 
-    /// Writes its requests one after the other, again and again, and reads behind itself.
+    /// Writes its requests in rounds, one after another, and reads them half a round later.
     async fn work(&mut self, rt: &Rt, until: Time) -> Result<(), String> {
         let (count, mut done) = (self.places.len(), 0);
         while done == 0 || rt.now() < until {
             self.write(done % count, done / count).await?;
             done += 1;
-            // Half the range behind: long ago, as far as there is a long ago.
+            // Half a round later, as far as possible from the write.
             let behind = done.saturating_sub(1 + count / 2);
             self.read(behind % count, behind / count).await?;
         }
@@ -170,7 +170,7 @@ impl Worker {
         let first = self.places[place];
         fill(&mut self.expected, first, round);
         let buffer = self.buffer.take().ok_or("one operation at a time")?;
-        // What an answer that was none would leave there is not what is expected.
+        // Zeroed, so that a read that transfers no data does not find the expected data.
         buffer.zero();
         let (buffer, done) = self.disk.read(Lba(first), buffer).await;
         buffer.copy_out(0, &mut self.seen);
@@ -190,7 +190,7 @@ impl Worker {
     }
 }
 
-/// What a request that begins at this block holds in this round: every word says which it is.
+/// Fills a request's data: each word depends on the first block, the round and the word's index.
 fn fill(bytes: &mut [u8], first: u64, round: usize) {
     let seed = (first << 32 | round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {

@@ -1,4 +1,4 @@
-//! The heap: pieces whose length is a power of two, by lists of those that came back.
+//! Heap: pieces of power-of-two length, with a free list per length.
 #![allow(unsafe_code)]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -6,15 +6,15 @@ use core::ptr::null_mut;
 
 use crate::lock::Lock;
 
-/// The shortest piece has room for the link to the next one of its list.
+/// Log2 of the shortest piece, which has space for a free list's link.
 const LEAST_LOG2: u32 = 4;
 const CLASSES: usize = 28;
 
-/// The room that is left, and what came back, by the power of two of its length. Every core may ask.
+/// Unused memory, and free lists by log2 of the length. Shared by all cores.
 pub struct Heap(Lock<State>);
 
 struct State {
-    /// Where the part that was never handed out begins and ends.
+    /// Start and end of the part that was never allocated.
     fresh: usize,
     end: usize,
     free: [usize; CLASSES],
@@ -23,10 +23,10 @@ struct State {
 #[global_allocator]
 static HEAP: Heap = Heap(Lock::new(State { fresh: 0, end: 0, free: [0; CLASSES] }));
 
-/// Memory from `at` on is the heap's.
+/// Gives the heap `bytes` bytes of memory at `at`.
 ///
 /// # Safety
-/// These bytes are memory, mapped as themselves, and nobody else's; it is called once.
+/// The range must be identity-mapped memory without any other user. To be called once.
 pub unsafe fn begin(at: usize, bytes: usize) {
     let mut state = HEAP.0.lock();
     (state.fresh, state.end) = (at, at + bytes);
@@ -37,8 +37,8 @@ fn class(layout: Layout) -> usize {
     (bytes.ilog2() - LEAST_LOG2) as usize
 }
 
-// SAFETY: a piece is as long as it was asked to be, and begins at a multiple of its length, hence of the
-// alignment. It is in one place: handed out, in a list, or in the part that was never handed out.
+// SAFETY: a piece is at least as long as requested, and starts at a multiple of its length, hence of the
+// alignment. It is in one state only: allocated, in a free list, or in the part that was never allocated.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class(layout);
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Heap {
         let piece = state.free[class];
         if piece != 0 {
             let piece = core::ptr::with_exposed_provenance_mut::<usize>(piece);
-            // SAFETY: a piece in a list holds the link to the next.
+            // SAFETY: a piece in a free list holds the link to the next piece.
             state.free[class] = unsafe { piece.read() };
             return piece.cast();
         }
@@ -66,7 +66,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         let class = class(layout);
         let mut state = self.0.lock();
-        // SAFETY: it was handed out by `alloc`, and is long enough for a link.
+        // SAFETY: the piece is from `alloc`, and is long enough for a link.
         unsafe { piece.cast::<usize>().write(state.free[class]) };
         state.free[class] = piece.expose_provenance();
     }

@@ -1,6 +1,6 @@
-//! The table of interrupts, one for all cores, and what each core needs to enter them: a segment with
-//! stacks of their own, since the compiler uses bytes below the stack pointer (the red zone of the System V
-//! ABI) that an interrupt on the same stack would overwrite.
+//! Interrupt descriptor table, one for all cores, and the task state segment of each core. Interrupts run on
+//! a separate stack, since the compiler uses bytes below the stack pointer (the red zone of the System V ABI)
+//! that an interrupt on the same stack would overwrite.
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -9,29 +9,29 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{console, cpu};
 
-/// The line that is listened to.
+/// Vector of the I/O APIC line in use.
 pub const LINE_VECTOR: u8 = 0x2f;
-/// The first message; [`MESSAGES`] of them follow each other.
+/// Vector of the first message; [`MESSAGES_MAX`] consecutive vectors are for messages.
 pub const FIRST_MESSAGE: u8 = 0x30;
-/// The tick of each core.
+/// Vector of each core's timer.
 pub const TICK_VECTOR: u8 = 0xf0;
-/// What a controller sends that has nothing to send.
+/// Vector of spurious interrupts from a local APIC.
 pub const SPURIOUS_VECTOR: u8 = 0xff;
 pub const MESSAGES_MAX: usize = 64;
 
-/// How often each message has come. Written by the code in `start.s`.
+/// Number of interrupts by each message. Written by `start.s`.
 #[unsafe(export_name = "MESSAGES")]
 static MESSAGES: [AtomicU32; MESSAGES_MAX] = [const { AtomicU32::new(0) }; MESSAGES_MAX];
 
-/// The line that is listened to, as the code in `start.s` knows it.
+/// The line in use. The layout is known to `start.s`.
 #[repr(C)]
 struct Line {
-    /// The register of its entry in the I/O APIC.
+    /// Register number of its entry in the I/O APIC.
     register: AtomicU32,
     masked: AtomicU32,
-    /// Where the I/O APIC's registers lie.
+    /// Address of the I/O APIC's registers.
     controller: AtomicU64,
-    /// How often it has come.
+    /// Number of interrupts by the line.
     count: AtomicU32,
 }
 
@@ -44,7 +44,7 @@ static LINE: Line = Line {
 };
 
 unsafe extern "C" {
-    /// Code in `start.s`, never called from here.
+    /// Handlers in `start.s`, never called from here.
     fn exception_0();
     fn message_0();
     fn line();
@@ -52,38 +52,39 @@ unsafe extern "C" {
     fn spurious();
 }
 
-/// Exceptions, and messages, begin so many bytes one behind the other.
+/// Distance between the handlers of consecutive exceptions or messages, bytes.
 const STEP: u64 = 16;
 const EXCEPTIONS: usize = 32;
 const CODE_SEGMENT: u16 = 8;
-/// The task segment's place in a core's table of segments: it takes two entries.
+/// Selector of the task state segment, which takes two entries of a core's GDT.
 const TASK_SEGMENT: u16 = 0x18;
 const STACK_BYTES: usize = 16 << 10;
 
-/// How often the message of this vector has come.
+/// Returns the number of interrupts by message `number`.
 pub fn messages(number: usize) -> u32 {
     MESSAGES[number].load(Ordering::Acquire)
 }
 
-/// How often the line has come.
+/// Returns the number of interrupts by the line.
 pub fn lines() -> u32 {
     LINE.count.load(Ordering::Acquire)
 }
 
-/// Which line it is from now on: the register of its entry, and what masks it. It is masked meanwhile.
+/// Sets the line in use: its I/O APIC, the register of its entry, and the value that masks it. The line must
+/// be masked during the call.
 pub fn listen(controller: u64, register: u32, masked: u32) {
     LINE.controller.store(controller, Ordering::Release);
     LINE.register.store(register, Ordering::Release);
     LINE.masked.store(masked, Ordering::Release);
 }
 
-/// An entry of the table: code, the first stack of the core's own, an interrupt gate (Intel SDM, 6.14.1).
+/// Encodes a descriptor: an interrupt gate to `entry` on the core's stack IST1 (Intel SDM, 6.14.1).
 fn gate(entry: u64) -> [u64; 2] {
     let low = entry & 0xffff | u64::from(CODE_SEGMENT) << 16 | 1 << 32 | 0x8e << 40;
     [low | (entry >> 16 & 0xffff) << 48, entry >> 32]
 }
 
-/// The table. It is never changed again.
+/// Interrupt descriptor table, immutable once built.
 pub struct Table(Box<[[u64; 2]; 256]>);
 
 impl Table {
@@ -106,11 +107,11 @@ impl Table {
     }
 }
 
-/// What a core has of its own: segments, the task segment with its stack, and words.
+/// Per-core data: GDT, task state segment with its stack, and words.
 #[repr(C, align(16))]
 struct Own {
     segments: [u64; 5],
-    /// The task segment's 104 bytes (Intel SDM, 8.7); the first stack for interrupts is at byte 36.
+    /// Task state segment, 104 bytes (Intel SDM, 8.7); IST1 is at byte 36.
     task: [u32; 26],
     words: cpu::Own,
 }
@@ -121,7 +122,7 @@ struct Pointer {
     at: u64,
 }
 
-/// The table, and a stack of its own for it, are this core's from now on.
+/// Loads the table on this core, with a new GDT, task state segment and interrupt stack.
 pub fn use_them(table: &'static Table) {
     let stack = Box::leak(alloc::vec![0_u128; STACK_BYTES / 16].into_boxed_slice());
     let top = stack.as_ptr_range().end.expose_provenance() as u64;
@@ -131,7 +132,7 @@ pub fn use_them(table: &'static Table) {
         words: Default::default(),
     }));
     (own.task[9], own.task[10]) = (top as u32, (top >> 32) as u32);
-    // No map of ports: it would begin behind the segment.
+    // No I/O permission bitmap: its offset is past the end of the segment.
     own.task[25] = 104 << 16;
     let at = (&raw const own.task).expose_provenance() as u64;
     own.segments[3] = 103 | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
@@ -139,7 +140,7 @@ pub fn use_them(table: &'static Table) {
     let own: &'static Own = own;
     let segments = Pointer { limit: 39, at: own.segments.as_ptr().expose_provenance() as u64 };
     let gates = Pointer { limit: 4095, at: table.0.as_ptr().expose_provenance() as u64 };
-    // SAFETY: all of it lives for ever. The segments 08h and 10h are what the core runs on already.
+    // SAFETY: all operands are leaked. The segments 08h and 10h equal those that the core uses already.
     unsafe {
         asm!(
             "lgdt [{segments}]", "ltr {task:x}", "lidt [{gates}]",

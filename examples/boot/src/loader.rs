@@ -1,15 +1,15 @@
-//! What the loader says: where memory is, and the words of the command line (PVH, version 1).
+//! PVH start info (version 1): memory map and command line.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
 
-/// First word of what the loader hands over.
+/// Magic number of the start info.
 const MAGIC: u32 = 0x336e_c578;
-/// A piece of memory that may be used.
+/// Type of a usable memory map entry.
 const USABLE: u32 = 1;
-/// A page below 1 MiB that is neither firmware's nor the loader's: other processors begin there.
+/// Address of a page below 1 MiB that neither firmware nor the loader uses: the secondary cores start there.
 pub const LOW_PAGE: u64 = 0x8000;
-/// No machine has a longer map, no command line that is meant is longer.
+/// Limits on the memory map's entries and the command line's bytes.
 const PIECES_MAX: u32 = 128;
 const WORDS_MAX: usize = 1024;
 
@@ -39,27 +39,25 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// What is believed of it.
 pub struct Loaded {
-    /// Usable memory behind the image, below 4 GiB, in one piece.
+    /// Usable memory after the image, below 4 GiB, contiguous.
     pub memory: Range<u64>,
-    /// The words that it was started with.
     pub command_line: &'static str,
 }
 
-/// Reads it.
+/// Reads and validates the start info at address `info`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A message if the start info is invalid or the memory that the image needs is not usable.
 ///
 /// # Safety
-/// It is called once, before anything is done with memory, with what the loader has left in `%ebx`.
+/// To be called once, before any memory is used, with the loader's value of `%ebx`.
 pub unsafe fn read(info: u64) -> Result<Loaded, &'static str> {
     if info == 0 || !info.is_multiple_of(4) {
         return Err("the loader hands over nothing");
     }
     let address = |at: u64| core::ptr::with_exposed_provenance::<u8>(at as usize);
-    // SAFETY: below 4 GiB everything is mapped, and the address is the loader's.
+    // SAFETY: all addresses below 4 GiB are mapped, and the address is from the loader.
     let info = unsafe { &*address(info).cast::<StartInfo>() };
     if info.magic != MAGIC || info.version < 1 {
         return Err("the loader is no PVH loader of version 1 or later");
@@ -88,29 +86,29 @@ pub unsafe fn read(info: u64) -> Result<Loaded, &'static str> {
     Ok(Loaded { memory, command_line: words(info.command_line) })
 }
 
-/// Up to the first zero; nothing, if it is no text.
+/// Returns the C string at `at`; empty if there is none or it is not UTF-8.
 fn words(at: u64) -> &'static str {
     if at == 0 {
         return "";
     }
     let first = core::ptr::with_exposed_provenance::<u8>(at as usize);
-    // SAFETY: mapped, the loader's, and nobody writes there.
+    // SAFETY: mapped, from the loader, and never written by this program.
     let bytes = unsafe { core::slice::from_raw_parts(first, WORDS_MAX) };
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
     core::str::from_utf8(&bytes[..end]).unwrap_or("")
 }
 
-/// A copy of memory that firmware has written its tables to. None: it is not mapped, or not its own.
+/// Copies memory that holds firmware's tables. `None` if the range is not below 4 GiB or starts at 0.
 pub fn firmware(at: u64, bytes: usize) -> Option<alloc::vec::Vec<u8>> {
     let end = at.checked_add(bytes as u64)?;
     let mut copy = alloc::vec![0; bytes];
-    // Page 0 is firmware's too, but its first bytes are where no reference may be.
+    // Page 0 is firmware's, too, but a pointer to address 0 is invalid.
     if at == 0 || end > 4 << 30 {
         return None;
     }
     let from = core::ptr::with_exposed_provenance::<u8>(at as usize);
-    // SAFETY: mapped, and `copy` is as long. What of it should be memory of ours is only read, and what a
-    // device answers there are bytes as others.
+    // SAFETY: mapped, and `copy` has the same length. Memory of ours in the range is only read; a device's
+    // registers in it read as arbitrary bytes.
     unsafe { core::ptr::copy(from, copy.as_mut_ptr(), bytes) };
     Some(copy)
 }

@@ -1,4 +1,4 @@
-//! A lock that spins: for the little that cores share.
+//! Spin lock, for the few values that cores share.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
@@ -7,16 +7,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cpu;
 
-/// A value that one core at a time may use. Interrupts run no Rust, and so never wait for it.
+/// A value that one core at a time may access. Interrupt handlers run no Rust, so they never wait for it.
 pub struct Lock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `held` lets one core at a time reach the value, which may go from core to core.
+// SAFETY: `held` gives one core at a time access to the value, which is `Send`.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// Who holds it gives it back when this is dropped.
+/// Guard of a held lock. Releases it on drop.
 pub struct Held<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
@@ -24,7 +24,7 @@ impl<T> Lock<T> {
         Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for it, and takes it.
+    /// Spins until the lock is free, and takes it.
     pub fn lock(&self) -> Held<'_, T> {
         while self.held.swap(true, Ordering::Acquire) {
             while self.held.load(Ordering::Relaxed) {
@@ -44,14 +44,14 @@ impl<T: Default> Default for Lock<T> {
 impl<T> Deref for Held<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this core holds it.
+        // SAFETY: this core holds the lock.
         unsafe { &*self.0.value.get() }
     }
 }
 
 impl<T> DerefMut for Held<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this core holds it, and `self` is borrowed.
+        // SAFETY: this core holds the lock, and `self` is borrowed mutably.
         unsafe { &mut *self.0.value.get() }
     }
 }

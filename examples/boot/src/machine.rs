@@ -1,5 +1,5 @@
-//! What the machine is: what its firmware says of processors and wires, its configuration space, and what is
-//! found there.
+//! Machine discovery: firmware's MP table with processors and interrupt wires, configuration space, and PCI
+//! enumeration.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,31 +12,31 @@ use wire::pci::{Bdf, Window};
 use crate::cpu::{self, Registers};
 use crate::loader;
 
-/// Where firmware may leave the floating pointer (MultiProcessor Specification 1.4, chapter 4): where the
-/// segment of its own data begins is the word at 40Eh.
+/// Search areas for the MP floating pointer (MultiProcessor Specification 1.4, chapter 4). The word at 40Eh
+/// is the segment of the extended BIOS data area.
 const EBDA_SEGMENT: u64 = 0x40e;
 const BASE_MEMORY_LAST: u64 = 0x9_fc00;
 const ROM: u64 = 0xf_0000;
 const KIB: usize = 1024;
 const TABLE_MAX: usize = 64 * KIB;
 
-/// What the MP table says.
+/// Contents of the MP table.
 pub struct Firmware {
     pub at: u32,
-    /// The processors that may be used, by their local controllers' numbers.
+    /// Local APIC numbers of the enabled processors.
     pub processors: Vec<u8>,
-    /// The interrupt controllers for devices, by number and address.
+    /// Number and address of each I/O APIC.
     pub controllers: Vec<(u8, u32)>,
     pub wires: Wires,
-    /// Interrupts go past the controllers until a register says otherwise.
+    /// True if the board has an IMCR, through which the 8259 interrupts bypass the APICs after reset.
     pub imcr: bool,
 }
 
 impl Firmware {
-    /// Looks for the table, and reads it.
+    /// Finds and parses the MP table.
     ///
     /// # Errors
-    /// There is none, or it makes no sense.
+    /// There is no table, or it is invalid.
     pub fn read() -> Result<Firmware, Why> {
         let segment = loader::firmware(EBDA_SEGMENT, 2).ok_or(Why("no BIOS data area"))?;
         let ebda = u64::from(u16::from_le_bytes([segment[0], segment[1]])) << 4;
@@ -62,7 +62,7 @@ impl Firmware {
     }
 }
 
-/// Why something is not there.
+/// Error message of machine discovery.
 #[derive(Clone, Copy, Debug)]
 pub struct Why(pub &'static str);
 
@@ -72,7 +72,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// Ports, as the processor has them.
+/// The processor's I/O ports and memory-mapped registers.
 #[derive(Clone, Copy)]
 pub struct Io;
 
@@ -98,10 +98,10 @@ impl MemoryAccess for Io {
     }
 }
 
-/// Configuration space, mapped where firmware has mapped it, else by ports; and memory.
+/// Access to memory, and to configuration space: memory-mapped if firmware has mapped it, else by ports.
 #[derive(Clone, Copy)]
 pub struct Bus {
-    /// Where configuration space is mapped.
+    /// Address of memory-mapped configuration space; `None` if it is not mapped.
     pub mapped: Option<u64>,
 }
 
@@ -131,34 +131,32 @@ impl MemoryAccess for Bus {
     }
 }
 
-/// A machine as it is after its enumeration.
+/// A machine after PCI enumeration.
 pub struct Machine {
-    /// How its configuration space is reached.
     pub bus: Bus,
     pub board: Board,
-    /// The root complex's own buses.
+    /// Root buses of the root complex.
     pub roots: Vec<Root>,
     pub tree: Tree,
 }
 
 impl Machine {
-    /// Numbers its buses and gives windows places, whatever firmware has done: from `memory_end` on is what
-    /// it has for windows.
+    /// Numbers the buses and places the windows, independent of firmware's configuration.
     ///
     /// # Errors
-    /// Of this board it is not known where windows may lie.
+    /// The host bridge is unknown, and with it the address ranges for windows.
     pub async fn enumerate() -> Result<Machine, Why> {
         let board = Board::find(&Ports(Io)).await;
         let board = board.ok_or(Why("its host bridge is neither 440FX's nor Q35's"))?;
         let bus = Bus { mapped: board.mapped(&Ports(Io)).await };
         let roots = find_roots(&bus).await;
-        // What lies above 4 GiB is not mapped.
+        // Addresses above 4 GiB are not mapped.
         let rooms = Rooms { wide: Window::CLOSED, ..board.rooms() };
         let tree = enumerate(&bus, &roots, &rooms).await;
         Ok(Machine { bus, board, roots, tree })
     }
 
-    /// How many of the functions' first words read otherwise by ports than where they are mapped.
+    /// Number of configuration words, of 5 per function, that differ between ports and the memory map.
     pub async fn differs_by_ports(&self) -> usize {
         let mut differs = 0;
         for function in &self.tree.functions {
@@ -170,7 +168,7 @@ impl Machine {
         differs
     }
 
-    /// Bridges between a function and its root bus.
+    /// Number of bridges between a function and its root bus.
     pub fn depth(&self, function: &Function) -> usize {
         self.tree.depth(function)
     }

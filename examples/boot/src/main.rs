@@ -1,6 +1,6 @@
-//! The stack without an operating system: an image that QEMU starts, and that finds its machine's NVMe
-//! devices behind whatever bridges there are, gets their interrupts right, shows them as SCSI disks and
-//! works on them from all cores.
+//! The stack without an operating system: an image that QEMU boots. It finds the machine's NVMe devices
+//! behind any bridges, configures their interrupts, attaches them as SCSI disks and runs a workload on them
+//! from all cores.
 //!
 //! ```text
 //!   start.s ─► first_core ─► loader    memory, words of the command line
@@ -11,9 +11,9 @@
 //!                 └────────► console   a verdict a line; the machine ends with a status
 //! ```
 //!
-//! The driver is the one of `crates/host`, unchanged, and `port.rs` is all that it needs of a machine.
-//! `unsafe` lives in `cpu`, `cores`, `interrupts`, `loader`, `heap`, `lock`, `mem` and here, each with its
-//! reasons.
+//! The driver is that of `crates/host`, unchanged; `port.rs` is its whole interface to the machine.
+//! `unsafe` is in `cpu`, `cores`, `interrupts`, `loader`, `heap`, `lock`, `mem` and here, with a safety
+//! comment at each use.
 #![no_std]
 #![no_main]
 
@@ -57,20 +57,20 @@ use crate::nvme::Bench;
 
 core::arch::global_asm!(include_str!("start.s"), options(att_syntax));
 
-/// What the heap has of memory; the rest is for devices.
+/// Size of the heap, bytes. The rest of the memory is for devices.
 const HEAP_BYTES: u64 = 16 << 20;
-/// What each core has of that.
+/// Device memory per core, bytes.
 const PART_BYTES: u64 = 8 << 20;
-/// How long diskhog works on each disk, if the command line does not say (`seconds=N`), and at most.
+/// Default and maximum run time of diskhog per disk, seconds; set by `seconds=N` on the command line.
 const SECONDS: u64 = 2;
 const SECONDS_MAX: u64 = 600;
 
-/// What the first processor comes to from `start.s`.
+/// Entry point of the first core, from `start.s`.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code)]
 extern "C" fn first_core(info: u64) -> ! {
     console::begin();
-    // SAFETY: nothing has been done with memory yet, and this is what the loader has left.
+    // SAFETY: no memory has been used yet, and `info` is the loader's value.
     let loaded = match unsafe { loader::read(info) } {
         Ok(loaded) => loaded,
         Err(why) => console::end_badly(format_args!("{why}")),
@@ -83,20 +83,20 @@ extern "C" fn first_core(info: u64) -> ! {
         ));
     }
     cpu::set_memory_end(memory.end);
-    // SAFETY: usable memory, says the loader, behind the image, and the first part of it is the heap's only.
+    // SAFETY: usable memory after the image by the loader's map, whose first part only the heap uses.
     unsafe { heap::begin(memory.start as usize, HEAP_BYTES as usize) };
     run(&loaded, parts(memory.start + HEAP_BYTES..memory.end))
 }
 
-/// Memory for devices, a part for each core.
+/// Divides the memory for devices into a part per core.
 fn parts(memory: Range<u64>) -> Vec<Memory> {
     let begins = memory.clone().step_by(PART_BYTES as usize);
     let whole = begins.filter(|at| memory.end - at >= PART_BYTES).take(CORES_MAX);
     whole
         .filter_map(|at| {
             let start = NonNull::new(core::ptr::with_exposed_provenance_mut(at as usize))?;
-            // SAFETY: usable memory, says the loader, mapped as itself for ever; behind the heap, and no two
-            // parts overlap.
+            // SAFETY: usable memory by the loader's map, identity-mapped for ever, after the heap; the parts
+            // do not overlap.
             #[allow(unsafe_code)]
             Some(unsafe { Memory::lent(start, PART_BYTES as usize, BusAddr(at)) })
         })
@@ -108,7 +108,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     console::end_badly(format_args!("{info}"))
 }
 
-/// Everything, on the first core.
+/// Main function of the first core.
 fn run(loaded: &Loaded, parts: Vec<Memory>) -> ! {
     say(format_args!(
         "# doorbell without an operating system, {} MiB of memory",
@@ -151,7 +151,7 @@ fn set_up(loaded: &Loaded, parts: &[Memory], table: &'static Table) -> Result<()
     })
 }
 
-/// Starts all processors that the table has. Gives those that work, this one first.
+/// Starts all processors in the MP table. Returns the local APIC numbers of running ones, this one first.
 fn start_cores(own: &Local, firmware: &Firmware, table: &'static Table) -> Vec<u8> {
     let first = cpu::apic_number();
     let others: Vec<u8> =
@@ -167,7 +167,7 @@ fn start_cores(own: &Local, firmware: &Firmware, table: &'static Table) -> Vec<u
     all
 }
 
-/// How long diskhog works on each disk.
+/// Returns the run time of diskhog per disk.
 fn seconds(command_line: &str) -> Span {
     let mut words = command_line.split_ascii_whitespace();
     let named = words.find_map(|word| word.strip_prefix("seconds=")?.parse().ok());
@@ -196,7 +196,7 @@ async fn enumerate(rt: &Rt) -> Result<Machine, String> {
     Ok(machine)
 }
 
-/// Brings every NVMe device up, works on it from all cores, and switches it off.
+/// Starts each NVMe device, runs diskhog on it from all cores, and shuts it down.
 async fn work(bench: &Bench<'_>, parts: &[Memory], span: Span) {
     let mut found = 0;
     for function in bench.machine.tree.of_class(class::NVME) {
@@ -211,7 +211,7 @@ async fn work(bench: &Bench<'_>, parts: &[Memory], span: Span) {
         let end = device.controller.shutdown().await.map_err(|error| error.to_string());
         verdict(format_args!("{} is shut down", device.name), end.map(|()| "in order"));
         if !good {
-            // Another core may still have memory that the next device would be given.
+            // Another core may still use memory that the next device would get.
             return;
         }
     }
@@ -219,8 +219,8 @@ async fn work(bench: &Bench<'_>, parts: &[Memory], span: Span) {
     verdict(format_args!("NVMe devices are found"), found);
 }
 
-/// What code of the compiler's own library, made for programs that unwind, refers to: here a panic ends the
-/// machine, and nobody unwinds.
+/// Symbol that the compiler's support library, built for programs that unwind, refers to. Never called: a
+/// panic ends the machine without unwinding.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code)]
 extern "C" fn _Unwind_Resume() -> ! {

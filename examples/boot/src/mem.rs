@@ -1,11 +1,11 @@
-//! What the compiler calls for moves of bytes, which elsewhere a C library has.
+//! Memory functions that the compiler calls and that are otherwise in the C library.
 //!
-//! String instructions, so that nothing in here can become a call of itself.
+//! They use string instructions, so that the compiler cannot turn a loop into a recursive call.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
 
-/// Eight bytes, anywhere.
+/// Eight bytes of any alignment.
 #[repr(C, packed)]
 #[derive(Clone, Copy)]
 struct Word(u64);
@@ -70,14 +70,15 @@ pub unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u
     to
 }
 
-/// Compares bytes: which of the first two that differ is the greater.
+/// Compares bytes: returns the difference of the first two that differ, or 0.
 ///
 /// # Safety
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32 {
     let mut at = 0;
-    // Words as long as they are the same. Volatile, so that neither loop is taken for the function it is in.
+    // By words while they are equal. Volatile, so that the compiler does not turn a loop into a call of
+    // memcmp.
     while bytes - at >= 8 {
         let (a, b) = (one.wrapping_add(at).cast::<Word>(), other.wrapping_add(at).cast::<Word>());
         // SAFETY: the caller's promise, and words of any alignment.
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, bytes: usize) 
     0
 }
 
-/// Whether bytes differ.
+/// Compares bytes: returns 0 if they are equal.
 ///
 /// # Safety
 /// As in C.

@@ -1,4 +1,4 @@
-//! An NVMe device: on its pin by the line that the firmware's table names, then by MSI-X to this core.
+//! Bring-up of an NVMe device: first by INTx on the line in firmware's MP table, then by MSI-X to the cores.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -14,36 +14,36 @@ use crate::cpu::Registers;
 use crate::machine::{Firmware, Machine};
 use crate::port::Port;
 
-/// No step of a device takes longer, on a busy machine that emulates this one.
+/// Timeout of each step, sufficient on a busy host that emulates this machine.
 const TIMEOUT: Span = Span::s(10);
-/// Of the register window no more is reached: registers and doorbells of the queues that we use.
+/// Part of the register window in use, bytes: registers, and the doorbells of our queues.
 const WINDOW_BYTES: u64 = 16 << 10;
 
 pub struct Device {
-    /// Where it is, and what it is called in what is said.
+    /// Location on the bus, as shown on the console.
     pub name: String,
     pub registers: Registers,
-    /// The message that is its vector 0.
+    /// Message of its vector 0.
     pub first_message: usize,
-    /// How many vectors are set.
+    /// Number of MSI-X vectors in use.
     pub vectors: u16,
-    /// Its controller, driven from the first core.
+    /// Controller, driven by the first core.
     pub controller: Controller<Port>,
 }
 
-/// What devices are driven from.
+/// Resources for the bring-up of devices.
 pub struct Bench<'a> {
     pub rt: &'a Rt,
     pub arena: &'a Arena,
     pub machine: &'a Machine,
     pub firmware: &'a Firmware,
-    /// Each core's local controller, the first core's first.
+    /// Local APIC number of each core, the first core's first.
     pub cores: &'a [u8],
 }
 
 impl Bench<'_> {
-    /// From a function to a device that works by MSI-X, a vector for each core behind the first, which is for
-    /// admin commands. Says what comes of it.
+    /// Starts the device of a function with MSI-X: vector 0 for admin commands, then one per core. Prints a
+    /// verdict.
     pub async fn bring_up(&self, function: &Function, first_message: usize) -> Option<Device> {
         let depth = self.machine.depth(function);
         let name = format!("{} behind {depth} bridges", function.at);
@@ -91,8 +91,8 @@ impl Bench<'_> {
         Ok(Device { name: name.to_string(), registers, first_message, vectors, controller })
     }
 
-    /// Brings the controller up on its pin and off again; polled, with a deadline on every wait, where
-    /// firmware does not say where the pin leads.
+    /// Starts the controller with INTx and shuts it down again; polled, with a timeout on each wait, if
+    /// firmware does not list the pin.
     async fn by_pin(&self, function: &Function, port: &Port, name: &str) -> Result<(), String> {
         let bus = &self.machine.bus;
         let (by, line) = match route(&self.machine.tree, &self.firmware.wires, function) {
@@ -139,7 +139,7 @@ impl Bench<'_> {
         Ok(led.ok_or("the I/O APIC has no such input")?)
     }
 
-    /// Vectors for admin commands and for each core's queue, the last first: no order is prescribed.
+    /// Sets the vectors for admin commands and each core's queue, in descending order: any order is allowed.
     async fn use_vectors(&self, function: &Function, first_message: usize) -> Result<u16, String> {
         let bus = &self.machine.bus;
         let vectors = Vectors::find(bus, function).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! The driver's end of a real bus: registers as they are mapped, memory as it is, interrupts as this core's
-//! controller has counted them.
+//! Host port of a real bus: memory-mapped registers, identity-mapped memory, and the interrupts counted by
+//! this core's handlers.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -13,7 +13,7 @@ use crate::apic::Listened;
 use crate::cpu::Registers;
 use crate::interrupts;
 
-/// A function's registers, and memory that it may reach, from one core. Cheap to clone.
+/// Access to a function's registers and DMA memory from one core. Cheap to clone.
 #[derive(Clone)]
 pub struct Port(Rc<Inner>);
 
@@ -21,18 +21,18 @@ struct Inner {
     rt: Rt,
     arena: Arena,
     registers: Registers,
-    /// The message that is the function's vector 0; the others follow.
+    /// Message of the function's vector 0; the others follow.
     first_message: usize,
-    /// The line of its pin, while it is listened to, and how often that had come before.
+    /// INTx line while it is in use, and its interrupt count when last checked.
     line: Cell<Option<(Listened, u32)>>,
-    /// Interrupts by the pin so far.
+    /// Number of interrupts by INTx.
     by_pin: Cell<u32>,
     poll: Stage,
     interrupt: Stage,
 }
 
 impl Port {
-    /// Of a function with these registers, and memory of this arena.
+    /// Port of a function with these registers, and memory from this arena.
     pub fn new(rt: &Rt, arena: &Arena, registers: Registers, first_message: usize) -> Port {
         Port(Rc::new(Inner {
             rt: rt.clone(),
@@ -46,7 +46,7 @@ impl Port {
         }))
     }
 
-    /// This line is the function's pin, and counts as its vector 0; none: the pin is not listened to.
+    /// Uses this line as the function's INTx, which counts as vector 0; `None` to stop.
     pub fn listen(&self, line: Option<Listened>) {
         if let Some((before, _)) = self.0.line.take() {
             before.close();
@@ -57,12 +57,12 @@ impl Port {
         }
     }
 
-    /// How often the pin has interrupted.
+    /// Returns the number of interrupts by INTx.
     pub fn by_pin(&self) -> u32 {
         self.0.by_pin.get()
     }
 
-    /// Interrupts of this vector so far.
+    /// Number of interrupts of this vector.
     fn count(&self, vector: u16) -> u32 {
         let own = &*self.0;
         if let (0, Some((line, seen))) = (vector, own.line.get()) {
@@ -76,7 +76,7 @@ impl Port {
         interrupts::messages(own.first_message + usize::from(vector)).wrapping_add(by_pin)
     }
 
-    /// What it told of has been looked at: the line may come again, and does at once if its level has stayed.
+    /// Unmasks the line after its event was processed. It interrupts again at once if it is still asserted.
     fn again(&self, vector: u16) {
         if let (0, Some((line, _))) = (vector, self.0.line.get()) {
             line.open();
@@ -102,7 +102,7 @@ impl HostPort for Port {
         self.0.registers.read(register.into())
     }
 
-    /// Nobody tells of it here: the driver's watchdog sees registers that read all ones.
+    /// Always false: the driver's watchdog detects a removed device by registers that read all ones.
     fn is_gone(&self) -> bool {
         false
     }
@@ -123,7 +123,7 @@ impl HostPort for Port {
         found
     }
 
-    /// x86 shows stores in the order in which a device has made them.
+    /// x86 makes a device's writes visible in the order in which the device issues them.
     fn arrival(&self) -> Arrival {
         Arrival::InOrder
     }

@@ -1,8 +1,8 @@
-# From what a loader leaves (protected mode, 32 bits, no paging) to Rust, for the first processor; from real
-# mode to the same, for the others; and what interrupts enter.
+# Entry code: from the loader's state (32-bit protected mode, no paging) to Rust for the first processor, from
+# real mode to Rust for the others; and the interrupt handlers.
 #
-# The loader's side is PVH (Xen, docs/misc/pvh.pandoc): an ELF note names the entry point, and %ebx points to
-# what the loader says of the machine.
+# The boot protocol is PVH (Xen, docs/misc/pvh.pandoc): an ELF note gives the entry point, and %ebx points to
+# the start info.
 
     .section .note.pvh, "a", @note
     .balign 4
@@ -18,7 +18,7 @@ pvh_entry:
     cld
     movl    $first_stack_top, %esp
     movl    %ebx, %ebp
-    # The first 4 GiB, each address as itself, in pages of 2 MiB.
+    # Identity-map the first 4 GiB with 2 MiB pages.
     xorl    %ecx, %ecx
 1:  movl    %ecx, %eax
     shll    $21, %eax
@@ -39,8 +39,8 @@ pvh_entry:
     movl    %eax, page_root
     movl    $first_core, %esi
 
-# To 64 bits: %ebp is what the function at %esi is called with, %esp its stack. Vector registers are switched
-# on, as the compiler uses them.
+# Enters 64-bit mode and calls the function at %esi with argument %ebp on stack %esp. Enables SSE registers, as
+# the compiler uses them.
 to_long_mode:
     movl    $page_root, %eax
     movl    %eax, %cr3
@@ -73,7 +73,7 @@ long_mode:
     callq   *%rax
     ud2
 
-# Another processor begins here, in real mode, wherever below 1 MiB this was copied to.
+# Start of a secondary processor, in real mode, at the page below 1 MiB that this is copied to.
     .code16
     .globl core_trampoline, core_trampoline_end
 core_trampoline:
@@ -103,15 +103,15 @@ core_protected:
     jmp     to_long_mode
 
     .code64
-# Exceptions end the program: who, with what, where. Rust is told on a stack of its own. Each begins 16 bytes
-# behind the one before.
+# Exceptions end the program: Rust prints number, error code, address and CR2, on the interrupt stack. Handlers
+# are 16 bytes apart.
     .globl exception_0, message_0, line, tick, spurious
     .balign 16
     .set    n, 0
 exception_0:
     .rept 32
     .balign 16
-    .if ((0x60227d00 >> n) & 1) == 0    # those without an error code of their own
+    .if ((0x60227d00 >> n) & 1) == 0    # exceptions without an error code
     pushq   $0
     .endif
     pushq   $n
@@ -128,8 +128,8 @@ exceptions:
     callq   exception
     ud2
 
-# A message: it is counted, for whoever waits for its vector and for its core, and ended. No Rust runs here, so
-# nothing else has to be kept. Each begins 16 bytes behind the one before.
+# Messages: increments the counts of the vector and of the core, then signals EOI. Runs no Rust, so only the
+# registers used here are saved. Handlers are 16 bytes apart.
     .balign 16
     .set    n, 0
 message_0:
@@ -141,8 +141,8 @@ message_0:
     .set    n, n + 1
     .endr
 
-# A line whose level stays as long as its device wants something: it is masked before it is ended. Whoever has
-# looked what there is lets it come again.
+# A level-triggered line, asserted until its device is serviced: masked before EOI. The task that has serviced
+# the device unmasks it.
 line:
     pushq   %rax
     pushq   %rdx
@@ -155,12 +155,12 @@ line:
     popq    %rdx
     jmp     end_of_interrupt
 
-# The tick that ends a halt.
+# Timer interrupt, which ends a halt.
 tick:
     pushq   %rax
 end_of_interrupt:
     incl    %gs:0
-    movl    $0xfee000b0, %eax           # the local controller's end-of-interrupt register
+    movl    $0xfee000b0, %eax           # end-of-interrupt register of the local APIC
     movl    $0, (%rax)
     popq    %rax
 spurious:

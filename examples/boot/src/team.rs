@@ -1,5 +1,5 @@
-//! All cores on one disk: each has a queue pair of its own that the first core's controller has granted it,
-//! with interrupts to itself, and nothing that it shares on the way of a command.
+//! Use of one disk by all cores: each has its own queue pair, granted by the first core's controller, with
+//! its own interrupt, and shares nothing on the command path.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,25 +24,24 @@ use crate::lock::Lock;
 use crate::nvme::Device;
 use crate::port::Port;
 
-/// A core that has not answered by then does not.
+/// Timeout for a message of another core.
 const ANSWER: Span = Span::s(30);
-/// The monitor looks so often.
 const SAMPLE: Span = Span::s(1);
 
 static PROGRESS: [Progress; CORES_MAX] = [const { Progress::new() }; CORES_MAX];
 
-/// What two cores tell each other.
+/// Messages between the first core and another. Each is sent at most once.
 #[derive(Default)]
-struct Mailbox(Lock<Told>);
+struct Mailbox(Lock<State>);
 
 #[derive(Default)]
-struct Told {
-    /// The other core's queue is there, closed.
+struct State {
+    /// Rings of the other core's queue, which is not open yet.
     rings: Option<Rings>,
     created: Option<()>,
-    /// The other core can begin, or why not.
+    /// Whether the other core is ready, or its error.
     ready: Option<Result<(), String>>,
-    /// It does, until this moment.
+    /// Start signal: end time of the other core's work.
     until: Option<Time>,
     result: Option<Result<Counters, String>>,
     /// The controller has deleted the queue.
@@ -50,17 +49,17 @@ struct Told {
 }
 
 impl Mailbox {
-    fn tell(&self, change: impl FnOnce(&mut Told)) {
+    fn tell(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.0.lock());
     }
 
-    /// Waits for what the other is to tell.
-    async fn told<T>(
+    /// Waits for a message that `take` selects. Error at `by`.
+    async fn wait_for<T>(
         &self,
         rt: &Rt,
         by: Time,
         what: &str,
-        mut take: impl FnMut(&mut Told) -> Option<T>,
+        mut take: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, String> {
         let waited = bus::until(rt, || match take(&mut self.0.lock()) {
             Some(found) => Some(Ok(found)),
@@ -71,7 +70,7 @@ impl Mailbox {
     }
 }
 
-/// What another core is given.
+/// Arguments of another core's job.
 struct Place {
     core: usize,
     cores: usize,
@@ -83,15 +82,15 @@ struct Place {
     mailbox: Arc<Mailbox>,
 }
 
-/// A core beside the first, as the first knows it.
+/// Another core, seen from the first.
 struct Other {
     core: usize,
     mailbox: Arc<Mailbox>,
     rings: Rings,
 }
 
-/// Runs diskhog on a device's disk from these cores for so long; the parts of memory are the other cores'.
-/// Says whether all went well, so that the parts are free again.
+/// Runs diskhog on a device's disk from these cores for `span`, with a part of `parts` for each other core.
+/// Returns true on success: the parts are free again.
 pub async fn run(rt: &Rt, device: &Device, cores: &[u8], parts: &[Memory], span: Span) -> bool {
     let name = &device.name;
     let others = match gather(rt, device, cores.len(), parts).await {
@@ -111,7 +110,7 @@ pub async fn run(rt: &Rt, device: &Device, cores: &[u8], parts: &[Memory], span:
     }
     for other in &others {
         let deleted = device.controller.delete_granted(&other.rings).await;
-        other.mailbox.tell(|told| told.deleted = Some(()));
+        other.mailbox.tell(|state| state.deleted = Some(()));
         if let Err(why) = deleted {
             verdict(
                 format_args!("{name} core {}'s queue is deleted", other.core),
@@ -123,7 +122,7 @@ pub async fn run(rt: &Rt, device: &Device, cores: &[u8], parts: &[Memory], span:
     good
 }
 
-/// Has every core make its queue, and waits until all can begin.
+/// Makes each core create its queue, and waits until all are ready.
 async fn gather(
     rt: &Rt,
     device: &Device,
@@ -149,18 +148,18 @@ async fn gather(
         };
         cores::give(core, Box::new(move || away(place)));
         let what = format!("core {core}'s queue");
-        let rings = mailbox.told(rt, by, &what, |told| told.rings.take()).await?;
+        let rings = mailbox.wait_for(rt, by, &what, |state| state.rings.take()).await?;
         let created = device.controller.create_granted(&rings).await;
         created.map_err(|error| format!("{what}: {error}"))?;
-        mailbox.tell(|told| told.created = Some(()));
-        mailbox.told(rt, by, &format!("core {core}"), |told| told.ready.take()).await??;
+        mailbox.tell(|state| state.created = Some(()));
+        mailbox.wait_for(rt, by, &format!("core {core}"), |state| state.ready.take()).await??;
         others.push(Other { core, mailbox, rings });
     }
     Ok(others)
 }
 
-/// A core's queue: its vector is the one behind the admin queue's and those of the cores before it, if
-/// there are so many.
+/// Options of a core's queue. Its vector follows those of the admin queue and of the cores before it; polled
+/// if the device has too few vectors.
 fn options(device: &Device, core: usize) -> QueueOptions {
     let vector = core as u16 + 1;
     let completion = match vector < device.vectors {
@@ -170,7 +169,7 @@ fn options(device: &Device, core: usize) -> QueueOptions {
     QueueOptions { depth: DEPTH, completion, ..QueueOptions::default() }
 }
 
-/// All cores at once, the first one among them, which looks what the others have got.
+/// Runs diskhog on all cores at once, including the first, which collects the results.
 async fn work(rt: &Rt, device: &Device, others: &[Other], span: Span) -> Result<(), String> {
     let identity = device.controller.identity();
     let scsi = of_nvme(&identity.controller, &identity.namespace);
@@ -180,7 +179,7 @@ async fn work(rt: &Rt, device: &Device, others: &[Other], span: Span) -> Result<
     let cores = others.len() + 1;
     PROGRESS.iter().for_each(Progress::clear);
     let until = rt.now() + span;
-    others.iter().for_each(|other| other.mailbox.tell(|told| told.until = Some(until)));
+    others.iter().for_each(|other| other.mailbox.tell(|state| state.until = Some(until)));
     rt.spawn(monitor(rt.clone(), cores, until));
     let begun = rt.now();
     let share = Share { core: 0, cores, until };
@@ -188,14 +187,14 @@ async fn work(rt: &Rt, device: &Device, others: &[Other], span: Span) -> Result<
     let mut failed = !tell(device, 0, begun, own);
     for Other { core, mailbox, .. } in others {
         let by = rt.now() + ANSWER;
-        let who = format!("core {core}");
-        let told = mailbox.told(rt, by, &who, |told| told.result.take()).await;
-        failed |= !tell(device, *core, begun, told.and_then(|result| result));
+        let label = format!("core {core}");
+        let result = mailbox.wait_for(rt, by, &label, |state| state.result.take()).await;
+        failed |= !tell(device, *core, begun, result.and_then(|result| result));
     }
     if failed { Err("a core has failed".to_string()) } else { Ok(()) }
 }
 
-/// What a core has got.
+/// Prints the verdict on a core; returns true if it succeeded.
 fn tell(device: &Device, core: usize, begun: Time, result: Result<Counters, String>) -> bool {
     let Progress { written, verified, .. } = &PROGRESS[core];
     let (written, verified) = (written.load(Ordering::Relaxed), verified.load(Ordering::Relaxed));
@@ -221,7 +220,7 @@ fn tell(device: &Device, core: usize, begun: Time, result: Result<Counters, Stri
     good
 }
 
-/// Says each second what each core has moved in it.
+/// Prints each second the bytes that each core has moved in it.
 async fn monitor(rt: Rt, cores: usize, until: Time) {
     let mut before = [0; CORES_MAX];
     let mut second = 0;
@@ -238,14 +237,14 @@ async fn monitor(rt: Rt, cores: usize, until: Time) {
     }
 }
 
-/// What another core does: everything is its own, but for the controller.
+/// Job of another core, which shares only the controller.
 fn away(place: Place) {
     let rt = Rt::live(&CLOCK, None, Log::Off);
     let mailbox = place.mailbox.clone();
     if let Err(why) = rt.block_on(at_place(&rt, place)) {
-        mailbox.tell(|told| {
-            told.ready = Some(Err(why.clone()));
-            told.result = Some(Err(why));
+        mailbox.tell(|state| {
+            state.ready = Some(Err(why.clone()));
+            state.result = Some(Err(why));
         });
     }
     rt.drop_tasks();
@@ -257,16 +256,19 @@ async fn at_place(rt: &Rt, place: Place) -> Result<(), String> {
     let port = Port::new(rt, &arena, registers, first_message);
     let granted = grant.accept(&port).map_err(|error| error.to_string())?;
     let rings = granted.rings();
-    mailbox.tell(|told| told.rings = Some(rings));
-    mailbox.told(rt, rt.now() + ANSWER, "its queue", |told| told.created.take()).await?;
+    mailbox.tell(|state| state.rings = Some(rings));
+    mailbox.wait_for(rt, rt.now() + ANSWER, "its queue", |state| state.created.take()).await?;
     let queue: Rc<Queue<Port>> = granted.open();
     let disk = diskhog::attach(queue.clone(), identity).await?;
-    mailbox.tell(|told| told.ready = Some(Ok(())));
-    let until = mailbox.told(rt, rt.now() + ANSWER, "the beginning", |told| told.until).await?;
+    mailbox.tell(|state| state.ready = Some(Ok(())));
+    let until =
+        mailbox.wait_for(rt, rt.now() + ANSWER, "the beginning", |state| state.until).await?;
     let share = Share { core, cores, until };
     let result = diskhog::hog(rt, &disk, share, &PROGRESS[core]).await;
-    mailbox.tell(|told| told.result = Some(result.map(|()| queue.counters())));
-    mailbox.told(rt, rt.now() + ANSWER, "the queue's end", |told| told.deleted.take()).await?;
+    mailbox.tell(|state| state.result = Some(result.map(|()| queue.counters())));
+    mailbox
+        .wait_for(rt, rt.now() + ANSWER, "the queue's end", |state| state.deleted.take())
+        .await?;
     granted.give_back();
     Ok(())
 }

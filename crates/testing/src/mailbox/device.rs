@@ -1,4 +1,4 @@
-//! The device's end: one task for each mailbox, and a request from top to bottom in one function.
+//! Device side: one task per mailbox; one function processes a request from start to end.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use media::{Extent, Media};
 
 use super::wire::{self, Direction, Request, Status};
 
-/// Starts a device with this medium on this port.
+/// Starts a device on `port`, with one task per mailbox.
 pub fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>) {
     port.store(wire::BLOCKS, medium.blocks() as u32);
     port.store(wire::BLOCKS + 4, (medium.blocks() >> 32) as u32);
@@ -38,7 +38,7 @@ async fn serve<P: DevicePort, M: Media>(port: P, medium: Rc<M>, mailbox: u16) {
             let status = perform(&port, &*medium, &bytes, &mut buffer).await;
             port.spend(post).await;
             let word = wire::status_word(rung, status).to_le_bytes();
-            // A mailbox outside host memory has nobody who could be told.
+            // A mailbox outside host memory cannot receive a status.
             let _ = port.publish(BusAddr(at.0.wrapping_add(wire::STATUS_AT)), &word, false);
         }
         rt.detach_trace();

@@ -1,4 +1,4 @@
-//! The host's end: a driver that holds a mailbox for the time of a request.
+//! Host side: a driver that holds a mailbox for the duration of a request.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use world::interfaces;
 
 use super::wire::{self, Direction, Request, Status};
 
-/// The driver: all mailboxes, used through any of its ports.
+/// Driver for all mailboxes, through any of its ports.
 pub struct Driver<P: HostPort> {
     shared: Rc<Shared>,
     ports: Vec<P>,
@@ -20,12 +20,12 @@ pub struct Driver<P: HostPort> {
 struct Shared {
     memory: Buffer,
     free: Pool<u16>,
-    /// The number of each mailbox's last request.
+    /// Number of the last request of each mailbox.
     rung: Vec<Cell<u32>>,
     geometry: Geometry,
 }
 
-/// The disk, as it is reached from one core.
+/// The disk, as accessed from one core.
 pub struct Disk<P: HostPort> {
     shared: Rc<Shared>,
     port: P,
@@ -89,15 +89,15 @@ impl<P: HostPort> interfaces::Driver<P> for Driver<P> {
     }
 }
 
-/// A mailbox with a request in it. Dropped before the answer, it leaves a task behind that waits for
-/// the answer with the mailbox and the buffer: the device may still write to both.
+/// A mailbox with a request. If dropped before the answer, it spawns a task that keeps the mailbox and the
+/// buffer until the answer: the device may still write to both.
 struct Posted<P: HostPort> {
     shared: Rc<Shared>,
     port: P,
     mailbox: u16,
     buffer: Option<Buffer>,
     answered: bool,
-    /// The name of the time from the device's last mark until the answer has landed.
+    /// Stage from the device's last mark to the arrival of the answer.
     landing: Stage,
 }
 
@@ -139,7 +139,7 @@ impl<P: HostPort> Disk<P> {
         self.port.rt()
     }
 
-    /// A request from top to bottom.
+    /// Processes a request from submission to completion.
     async fn run(
         &self,
         direction: Direction,
@@ -153,7 +153,7 @@ impl<P: HostPort> Disk<P> {
         let mailbox = shared.free.take(self.rt()).await;
         self.rt().begin_trace(0, mailbox, entered);
         self.rt().record(self.wait);
-        // From here on the mailbox comes back by itself; nothing is asked of the device yet.
+        // From here on, a drop returns the mailbox. `answered` is true because nothing is submitted yet.
         let (port, shared) = (self.port.clone(), self.shared.clone());
         let landing = self.answer;
         let mut posted = Posted { shared, port, mailbox, buffer, answered: true, landing };

@@ -1,11 +1,11 @@
-//! A second host interface, small enough to be read at a sitting: a mailbox.
+//! Mailbox: a minimal second host interface.
 //!
-//! The host leaves a request of 32 bytes at a fixed place in its memory and rings one register. The
+//! The host stores a request of 32 bytes at a fixed location in its memory and rings a doorbell register. The
 //! device fetches the request, moves data between medium and buffer, and publishes one status word,
 //! which the host polls. No queue, no list of pages, no interrupt.
 //!
-//! It consists of what every interface consists of: what is on the wire, the device's end, the host's
-//! end, and a row that joins them.
+//! It has the parts of every interface: the wire format, the device side, the host side, and a row that joins
+//! them.
 
 pub mod device;
 pub mod host;
@@ -20,7 +20,7 @@ use plan::{Fields, Plan, Source};
 use world::interfaces::{Interface, Row};
 use world::medium::BackingStore;
 
-/// The table `[mailbox]`, which a plan may have.
+/// Optional table `[mailbox]` of a plan.
 #[derive(Debug)]
 pub struct Table {
     pub used: u16,
@@ -37,7 +37,7 @@ impl plan::Table for Table {
     }
 }
 
-/// The row of the mailbox.
+/// Marker type of the mailbox interface.
 pub struct Mailbox;
 
 static ROW: Row = Row::of::<Mailbox>();

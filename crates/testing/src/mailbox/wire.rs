@@ -1,28 +1,29 @@
-//! What is on the wire: registers, the request, the status word.
+//! Wire format: registers, request, status word.
 
 use ::wire::{BusAddr, Lba};
 
-/// Mailboxes that a device has.
+/// Number of mailboxes of a device.
 pub const MAILBOXES: u16 = 8;
-/// The longest transfer of one request, bytes.
+/// Maximum transfer of one request, bytes.
 pub const TRANSFER_BYTES_MAX: u32 = 128 * 1024;
 
-/// Capacity in blocks, two words; set by the device.
+/// Register: capacity in blocks, two words, set by the device.
 pub const BLOCKS: u32 = 0x00;
-/// Bytes of a block; set by the device.
+/// Register: block size in bytes, set by the device.
 pub const BLOCK_BYTES: u32 = 0x08;
-/// Where the mailboxes lie in host memory, two words; set by the host.
+/// Register: bus address of the mailboxes in host memory, two words, set by the host.
 pub const BASE: u32 = 0x10;
-/// The first mailbox's bell; the others follow. The host rings with the number of its request.
+/// Doorbell register of the first mailbox; the others follow at 4-byte steps. The host writes its request
+/// number.
 pub const BELLS: u32 = 0x20;
-/// The register window, bytes.
+/// Size of the register window, bytes.
 pub const REGISTER_BYTES: u32 = 4096;
 
-/// Bytes of a request.
+/// Size of a request, bytes.
 pub const REQUEST_BYTES: usize = 32;
-/// Where in its mailbox the status word is: apart from what the host writes.
+/// Offset of the status word in its mailbox, bytes: in another cache line than the request.
 pub const STATUS_AT: u64 = 64;
-/// From one mailbox to the next, bytes.
+/// Distance between mailboxes, bytes.
 pub const STRIDE: u64 = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl Request {
         bytes
     }
 
-    /// None if the direction is none.
+    /// `None` if the direction is invalid.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Request> {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a word"));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -72,12 +73,12 @@ pub enum Status {
     Failed = 2,
 }
 
-/// The status word: which request, and how it ended.
+/// Encodes a status word: request number and status.
 pub fn status_word(number: u32, status: Status) -> u32 {
     number << 2 | status as u32
 }
 
-/// What a status word says of this request; none if it is about another.
+/// Decodes the status of request `number`; `None` if the word is of another request.
 pub fn status_of(word: u32, number: u32) -> Option<Status> {
     let here = word >> 2 == number & (u32::MAX >> 2);
     here.then_some(match word & 3 {
