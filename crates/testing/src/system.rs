@@ -88,7 +88,7 @@ pub fn seal_length(file: &File) {
 
 /// Punches a huge page out of a file and allocates all free huge pages, so that an access to that page raises
 /// SIGBUS. The pages are free again when the returned file is dropped. `None` if there are more than
-/// [`HUGE_PAGES_MAX`].
+/// `HUGE_PAGES_MAX`.
 pub fn take_away(file: &File, page: u64) -> Option<File> {
     let free = std::fs::read_to_string("/proc/meminfo").ok()?;
     let free = free.lines().find_map(|line| line.strip_prefix("HugePages_Free:"))?;
