@@ -66,7 +66,7 @@ impl Bench<'_> {
         function.enable(bus).await.map_err(|error| error.to_string())?;
         let bar = function.bar(0).ok_or("it has no BAR 0")?;
         let at = bar.at.ok_or("BAR 0 has no place")?;
-        let registers = Registers::new(at, bar.wish.bytes.min(WINDOW_BYTES));
+        let registers = Registers::new(at, bar.request.bytes.min(WINDOW_BYTES));
         let registers = registers.ok_or("BAR 0 is not mapped")?;
         let port = Port::new(self.rt, self.arena, registers, first_message);
         self.by_pin(function, &port, name).await?;
