@@ -1,6 +1,6 @@
-//! How fast the parts are that stand in the I/O path. `cargo bench -p doorbell-workload` measures;
-//! as a test it does a little of each, so that it cannot rot. The hash shows that work was done and
-//! that it was the same work.
+//! Benchmarks of the parts in the I/O path: `cargo bench -p doorbell-workload`. `cargo test` runs a
+//! short pass of each, so that they keep working. The hash keeps the work from being optimised away
+//! and shows that two runs did the same work.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,10 +1,10 @@
-//! What to ask for, as fio's users already write it: job files.
+//! fio job files.
 //!
-//! Two stages. `ini` splits the text into sections and settings and knows only lines; the table
-//! [`KEYS`] then says, key by key, what is done with a setting: honoured, noted (accepted, has no
-//! effect, and a note says why) or refused. What comes out is plain [`Job`]s, which say what is
-//! meant and hold no text to interpret. An unknown key is an error, never ignored: a benchmark that
-//! silently drops a word measures something else.
+//! Two stages. `ini` splits the text into sections and settings, line by line. The table [`KEYS`]
+//! then gives, for each key, its handling: supported, noted (accepted without effect; a note gives
+//! the reason) or refused. The result is plain [`Job`]s with every default filled in and no text
+//! left to interpret. An unknown key is an error, never ignored: a benchmark that silently drops a
+//! setting measures something else.
 //!
 //! ```
 //! let text = "[global]\nbs=4k\n[reader]\nrw=randread\niodepth=8\n";
@@ -53,7 +53,7 @@ impl<T> PerDirection<T> {
     }
 }
 
-/// Which way the data go.
+/// Kinds of operations that a job submits (`rw=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Reads only.
@@ -63,7 +63,7 @@ pub enum Direction {
     Write,
     /// Reads and writes, `read_percent` of them reads.
     Mixed,
-    /// Trims only: blocks are given back to the device.
+    /// Trims (deallocations) only.
     Trim,
     /// Trims, each followed by a write of the same blocks.
     TrimWrite,
@@ -72,13 +72,12 @@ pub enum Direction {
 /// A number of bytes, or a share of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// This many bytes.
     Bytes(u64),
     /// From 1 to 100 percent of the capacity.
     Percent(u8),
 }
 
-/// How large the operations are, in bytes.
+/// Sizes of the operations, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSizes {
     One(u32),
@@ -113,7 +112,6 @@ impl BlockSizes {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Distribution {
-    /// Anywhere in the region, evenly.
     #[default]
     Uniform,
     /// Percent of the accesses and percent of the region; both columns add to 100.
@@ -122,27 +120,26 @@ pub enum Distribution {
     ZonedBytes(Vec<(u8, u64)>),
 }
 
-/// How the arrivals of a rated job are spaced.
+/// Arrival process of a job with a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateProcess {
     #[default]
     Linear,
-    /// As a Poisson process: exponentially distributed distances.
+    /// Poisson process: exponentially distributed interarrival times.
     Poisson,
 }
 
-/// A recorded workload to play instead of a pattern.
+/// A recorded workload to replay instead of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceSource {
-    /// The files, in the order given; clone `k` plays file `k` modulo their number.
+    /// The files, in the order given; clone `k` replays file `k` modulo their number.
     pub paths: Vec<String>,
-    /// Play as fast as possible, in order.
+    /// Replay as fast as possible, in order.
     pub no_stall: bool,
-    /// Speed in percent: 200 plays twice as fast.
+    /// Speed in percent: 200 replays twice as fast.
     pub time_scale_percent: u32,
 }
 
-/// What is to be done when a read does not hold what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verify {
     /// Writes carry stamps and reads are checked.
@@ -153,7 +150,7 @@ pub struct Verify {
     pub fatal: bool,
 }
 
-/// One section of a job file: what is meant, with every default filled in.
+/// One section of a job file, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The section's name, or `name=`.
@@ -161,65 +158,60 @@ pub struct Job {
     pub description: String,
     /// The line of the section's header, from 1.
     pub line: u32,
-    /// Which way the data go.
     pub direction: Direction,
-    /// Random places instead of sequential ones.
+    /// Random offsets instead of sequential ones.
     pub random: bool,
-    /// How large the operations are.
     pub block_size: PerDirection<BlockSizes>,
-    /// Random places are multiples of this many bytes; the smallest block size where `None`.
+    /// Alignment of random offsets, in bytes; `None`: the smallest block size.
     pub block_align: PerDirection<Option<u32>>,
-    /// The region's length; all that follows `offset` where `None`.
+    /// Length of the region. `None`: everything from `offset` on.
     pub size: Option<Amount>,
-    /// How much to move; the region's length where `None`.
+    /// Amount of data to move. `None`: the region's length.
     pub io_size: Option<Amount>,
     pub offset: Amount,
-    /// How far each clone's region is moved on from the one before.
+    /// Distance between the regions of successive clones.
     pub offset_increment: Amount,
     pub iodepth: u32,
     /// Operations submitted at once; after [`parse`] from 1 to `iodepth`.
     pub iodepth_batch: u32,
-    /// How many clones run this job.
+    /// Number of clones of this job.
     pub numjobs: u32,
     pub runtime: Option<Span>,
-    /// Start over when the region is done, until `runtime`.
+    /// Start over at the end of the region, until `runtime`.
     pub time_based: bool,
-    /// Run this long before measuring.
+    /// Warm-up before the measurement begins.
     pub ramp_time: Span,
-    /// Wait at least, and at most, this long before starting.
+    /// Shortest and longest delay before the start.
     pub start_delay: (Span, Span),
-    /// Stop after this many reads and writes.
+    /// Stop after this number of reads and writes.
     pub number_ios: Option<u64>,
     /// Reads in a mixed job, in percent.
     pub read_percent: u8,
-    /// The job's own seed, which then does not depend on the run's.
+    /// The job's own seed, used instead of the run's.
     pub seed: Option<u64>,
-    /// Random places are drawn independently, instead of each once a pass.
+    /// Draw random offsets independently, instead of each exactly once per pass.
     pub no_random_map: bool,
     pub distribution: PerDirection<Distribution>,
-    /// Flush after this many writes; 0 means never.
+    /// Number of writes between flushes; 0: never.
     pub flush_every: u32,
     /// Flush at the end, if anything was written.
     pub end_flush: bool,
-    /// Whether and how contents are checked.
     pub verify: Verify,
-    /// Operations a second, if the job is an open loop.
+    /// Operations per second of an open loop; `None` for a closed loop.
     pub rate_iops: PerDirection<Option<u64>>,
-    /// How rated arrivals are spaced.
     pub rate_process: RateProcess,
-    /// Pause this long after every `thinktime_blocks` completions.
+    /// Pause after every `thinktime_blocks` completions.
     pub thinktime: Span,
-    /// See `thinktime`.
     pub thinktime_blocks: u32,
-    /// Start when every job above has ended; also begins a new group.
+    /// Start when every preceding job has ended; also begins a new group.
     pub wait_for_previous: bool,
-    /// Begin a new group of reports.
+    /// Begin a new reporting group.
     pub new_group: bool,
-    /// Play this instead of a pattern.
+    /// Trace to replay instead of a pattern.
     pub trace: Option<TraceSource>,
     /// Report all clones as one.
     pub group_reporting: bool,
-    /// The section's own settings as written, for the report.
+    /// The section's own settings as written in the file, for the report.
     pub options: Vec<(String, String)>,
 }
 
@@ -266,7 +258,7 @@ impl Default for Job {
 }
 
 impl Job {
-    /// The most bytes that one operation of a pattern moves.
+    /// Maximum number of bytes that one operation of the pattern transfers.
     pub fn data_bytes_max(&self) -> u32 {
         let sizes = &self.block_size;
         match self.direction {
@@ -278,7 +270,7 @@ impl Job {
         }
     }
 
-    /// The settings that make no sense together, if there are such.
+    /// Contradictory settings, if any: their keys, and the reason.
     fn contradiction(&self) -> Option<(&'static [&'static str], String)> {
         if self.time_based && self.runtime.is_none() {
             return Some((&["time_based"], "needs runtime=, which says when to stop".to_owned()));
@@ -293,19 +285,17 @@ impl Job {
     }
 }
 
-/// A job file that made sense.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFile {
     /// The sections, in order, without `[global]`.
     pub jobs: Vec<Job>,
-    /// What was accepted without effect, and why.
+    /// Settings accepted without effect, with the reason.
     pub notes: Vec<Note>,
-    /// The settings of `[global]` as written, for the report.
+    /// The settings of `[global]` as written in the file, for the report.
     pub globals: Vec<(String, String)>,
 }
 
-/// The first job, if there is one, with which those that run at the same time have more clones than there
-/// may be.
+/// Error for the first job that brings the clones of jobs running at the same time above [`NUMJOBS_MAX`].
 fn too_many(file: &str, sections: &[ini::Section<'_>], jobs: &[Job]) -> Option<JobError> {
     let mut clones = 0;
     for job in jobs {
@@ -333,7 +323,7 @@ fn too_many(file: &str, sections: &[ini::Section<'_>], jobs: &[Job]) -> Option<J
 /// Reads a job file. `file` is the name that errors and notes show.
 ///
 /// # Errors
-/// Every mistake in the file, each with its line and what was expected there.
+/// Every mistake in the file, each with its line and the expected form.
 pub fn parse(file: &str, text: &str) -> Result<JobFile, JobErrors> {
     let mut errors = Vec::new();
     let mut result = JobFile::default();
@@ -347,7 +337,7 @@ pub fn parse(file: &str, text: &str) -> Result<JobFile, JobErrors> {
         if section.name.eq_ignore_ascii_case("global") {
             global_settings.extend_from_slice(&section.settings);
             result.globals.extend(section.settings.iter().map(ini::Setting::as_option));
-            // A mistake in [global] is said once, there, not once for every job.
+            // Report a mistake in [global] once, at its own line, not once per job.
             let mut scratch = Job::default();
             set::apply(file, &mut scratch, &section.settings, &mut result.notes, &mut errors);
             continue;
@@ -366,7 +356,7 @@ pub fn parse(file: &str, text: &str) -> Result<JobFile, JobErrors> {
                 errors.push(error);
             }
         }
-        // As in fio: 0, or more than can be in flight, means all that can be.
+        // As in fio: 0, or more than `iodepth`, means `iodepth`.
         if job.iodepth_batch == 0 || job.iodepth_batch > job.iodepth {
             job.iodepth_batch = job.iodepth;
         }

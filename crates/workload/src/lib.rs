@@ -1,17 +1,17 @@
-//! What to ask for, and what was seen.
+//! Workloads and statistics: fio jobs, recorded traces, verification, reports.
 //!
-//! This room knows nothing of NVMe, of the bus or of who runs its operations. It says, in bytes and
-//! picoseconds, what a job file or a recording asks for; it marks and checks contents; it counts
-//! what it is told and prints it.
+//! This crate depends neither on NVMe nor on the bus nor on the engine that runs the operations. It
+//! generates operations, in bytes and picoseconds, from a job file or a recording; it stamps and
+//! verifies contents; it collects statistics and prints them.
 //!
 //! ```text
 //!  job file ──► job ──► pattern ──┐
-//!                                 ├──► operations ──► (somebody's engine) ──► stats ──► report
+//!                                 ├──► operations ──► (an engine elsewhere) ► stats ──► report
 //!  recording ─────────► trace ────┘         │                  │
 //!                                           └──── verify ──────┘
 //! ```
 //!
-//! What it is not: an engine. It neither waits nor submits, reads no clock and opens no file.
+//! It is not an engine: it neither waits nor submits, reads no clock and opens no file.
 //!
 //! ```
 //! use runtime::Span;

@@ -1,25 +1,24 @@
-//! The operations that a job asks for: the same job, seed and target give the same operations for
-//! ever.
+//! Generator of a job's operations. The same job, seed and target always give the same operations.
 //!
-//! Everything is drawn in integers from named streams of [`runtime::Rng`], one each for places,
-//! directions, sizes and arrivals, so that a changed mix leaves the places as they were. Operations
-//! may overlap in flight where the job allows it; nothing here prevents that.
+//! All draws are integers from named streams of [`runtime::Rng`], one each for offsets, directions,
+//! sizes and arrivals, so that a changed mix leaves the offsets unchanged. Operations may overlap in
+//! flight if the job allows it; nothing here prevents that.
 //!
-//! What a job's words mean here:
+//! Semantics of the job settings:
 //! - *Random with the map* (the default): every block of the smallest size is the beginning of
-//!   exactly one operation a pass, and passes differ. Operations larger than the smallest size
+//!   exactly one operation per pass, and passes differ. Operations larger than the smallest size
 //!   overlap their neighbours and are cut at the region's end.
 //! - *Random without the map* (`norandommap`, `blockalign`, zones): independent draws.
-//! - *Trims* before writes (`trimwrite`): each is followed by a write of the same place and length.
-//!   Of the two the trims count for the end; deeper than one both may be in flight, as in fio.
+//! - *Trims* before writes (`trimwrite`): each is followed by a write of the same offset and length.
+//!   Only the trims count towards the end; at a depth above one both may be in flight, as in fio.
 //! - *Sequential*: reads and writes of a mixed job have a position each, as in fio; an operation
 //!   that no longer fits begins again at the region's start.
-//! - *Rates*: operation `k` of a direction is due at `k / rate`, or by a Poisson process. Where
-//!   both directions have a rate, the one that is due first comes first, so the rates make the mix;
-//!   else the mix is drawn, and only the rated direction has a time.
-//! - *The end*: after `io_size` bytes (the region's length where not given), or `number_ios`
-//!   operations, whichever comes first; flushes count for neither. `time_based` takes the first of
-//!   these away, and the engine calls [`Ops::stop`] when the time is up.
+//! - *Rates*: operation `k` of a direction is due at `k / rate`, or by a Poisson process. If both
+//!   directions have a rate, the earlier due time comes first, so the rates determine the mix; else
+//!   the mix is drawn, and only the direction with a rate has due times.
+//! - *The end*: after `io_size` bytes (default: the region's length), or `number_ios` operations,
+//!   whichever comes first; flushes count for neither. `time_based` removes the limit in bytes, and
+//!   the engine calls [`Ops::stop`] when the time is up.
 
 mod arrival;
 mod permutation;
@@ -41,14 +40,14 @@ pub enum OpKind {
     Read,
     /// Writes bytes.
     Write,
-    /// Makes what was written before durable.
+    /// Makes all completed writes durable.
     Flush,
-    /// Gives blocks back to the device.
+    /// Deallocates blocks.
     Trim,
 }
 
 impl OpKind {
-    /// All of them, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [OpKind; 4] = [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Trim];
 
     pub fn name(self) -> &'static str {
@@ -65,19 +64,18 @@ impl OpKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     pub kind: OpKind,
-    /// Where it begins, in bytes from the device's beginning; 0 for a flush.
+    /// First byte, from the device's beginning; 0 for a flush.
     pub offset_bytes: u64,
-    /// How many bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub bytes: u32,
-    /// When it is due, from the job's start. Its latency counts from here even if it is submitted
-    /// later. `None`: as soon as there is room.
+    /// Due time, from the job's start. The latency counts from here even if the operation is submitted
+    /// later. `None`: as soon as the queue depth allows.
     pub not_before: Option<Span>,
 }
 
-/// What a job is pointed at.
+/// Capacity and block size of the device under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// How many bytes there are.
     pub capacity_bytes: u64,
     /// The size of a logical block: every offset and length is a multiple.
     pub block_bytes: u32,
@@ -90,7 +88,7 @@ pub struct Region {
     pub bytes: u64,
 }
 
-/// A job that cannot be done on this target.
+/// A job that does not fit the target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
@@ -98,7 +96,7 @@ pub enum PatternError {
     /// A setting that is not a multiple of the logical block.
     #[error("{key}: {bytes} bytes: expected a multiple of the device's block of {block} bytes")]
     Unaligned { key: &'static str, bytes: u64, block: u32 },
-    /// A region that leaves the device.
+    /// A region that ends beyond the capacity.
     #[error(
         "the region of clone {clone} is {from}..{to}: expected it to end within the capacity of \
          {capacity} bytes"
@@ -107,13 +105,13 @@ pub enum PatternError {
     /// A region without room for one operation.
     #[error("the region has {region} bytes: expected room for one operation of {bytes} bytes")]
     TooSmall { region: u64, bytes: u64 },
-    /// Zones that leave the region.
+    /// Zones that end beyond the region.
     #[error(
         "random_distribution: the zones end at {to}: expected them within the region's {region} \
          bytes"
     )]
     ZonesTooLong { to: u64, region: u64 },
-    /// A zone without a single aligned place.
+    /// A zone without an aligned offset.
     #[error(
         "random_distribution: a zone of {bytes} bytes: expected room for a place every {align} \
          bytes"
@@ -134,7 +132,7 @@ pub struct Ops {
     map: Option<Map>,
     sizes: [Sizes; 3],
     arrivals: [Arrivals; 3],
-    /// Trimmed last, from the region's beginning, and to be written next.
+    /// Offset in the region and length of the last trim, to be written next.
     trimmed: Option<(u64, u32)>,
     place_rng: Rng,
     mix_rng: Rng,
@@ -162,9 +160,9 @@ fn used(direction: Direction) -> &'static [usize] {
 }
 
 impl Ops {
-    /// The operations of clone `clone` (from 0) of `job`. The job's own seed, if it has one, takes
-    /// the place of `seed`. The streams are named by the job's name and the clone's number, so
-    /// two jobs of one name ask for the same places, as two runs of one job do.
+    /// The operations of clone `clone` (from 0) of `job`. The job's own seed, if it has one, replaces
+    /// `seed`. The streams are named by the job's name and the clone's number, so two jobs of the
+    /// same name have the same offsets, like two runs of one job.
     ///
     /// # Errors
     /// If the job does not fit the target.
@@ -218,17 +216,17 @@ impl Ops {
         })
     }
 
-    /// How long this clone waits before its first operation.
+    /// Delay before this clone's first operation.
     pub fn start_delay(&self) -> Span {
         self.start_delay
     }
 
-    /// The part of the device that this clone uses.
+    /// The region of the device that this clone uses.
     pub fn region(&self) -> Region {
         self.region
     }
 
-    /// No more reads and writes: what still comes is the flush at the end, if the job asks for one.
+    /// Ends the data operations. Only the flush at the end may follow, if the job has one.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
@@ -304,7 +302,7 @@ fn bytes_of(amount: Amount, target: Target) -> u64 {
     }
 }
 
-/// The smallest size of the directions that the job uses.
+/// Smallest block size of the directions in use.
 fn min_used(job: &Job) -> u32 {
     let sizes = used(job.direction).iter().map(|at| job.block_size.each()[*at].min());
     sizes.min().expect("one direction at least")
@@ -332,7 +330,7 @@ fn region(job: &Job, clone: u32, target: Target) -> Result<Region, PatternError>
     if from >= capacity || to > capacity {
         return Err(PatternError::BeyondCapacity { clone, from, to, capacity });
     }
-    // The last incomplete unit, if the capacity leaves one, is not used.
+    // An incomplete unit at the end is not used.
     let bytes = bytes / unit * unit;
     let sizes = used(job.direction).iter().map(|at| job.block_size.each()[*at].max());
     let largest = sizes.max().expect("one direction at least");

@@ -1,9 +1,9 @@
-//! What was seen, for people and for programs.
+//! Reports, as text and as JSON.
 //!
-//! [`Report::to_text`] is a page to read; [`Report::to_json`] has the schema of fio 3.33's
+//! [`Report::to_text`] prints tables; [`Report::to_json`] has the schema of fio 3.33's
 //! `--output-format=json`, so that scripts written for fio work, and one more object, `doorbell`,
-//! with the world, the plan, the notes and the breakdowns. Whatever fio's schema has a place for
-//! and nobody measured is zero there, as in fio, and named in `doorbell.not_measured`.
+//! with the world, the plan, the notes and the breakdowns. Fields of fio's schema that are not
+//! measured are zero, as in fio, and named in `doorbell.not_measured`.
 
 mod calendar;
 mod json;
@@ -24,9 +24,9 @@ pub struct JobReport {
     pub description: String,
     /// The reporting group, from 0.
     pub group: u32,
-    /// An errno that ended it; 0 if it ended well.
+    /// The errno that ended the job; 0 if it succeeded.
     pub error: i32,
-    /// How long was measured, ramp and start delay not counted.
+    /// Duration of the measurement, without ramp and start delay.
     pub measured: Span,
     /// From the job's start to its end.
     pub elapsed: Span,
@@ -38,27 +38,27 @@ pub struct JobReport {
 pub struct Report {
     /// The program's version, as in "0.1.0".
     pub version: String,
-    /// When, in milliseconds since 1970-01-01 00:00 UTC. The caller's affair: a simulated run that
-    /// is to repeat byte for byte gives 0.
+    /// Time of the run, in milliseconds since 1970-01-01 00:00 UTC. Set by the caller: 0 for a
+    /// simulated run, whose report must be identical byte for byte when repeated.
     pub unix_ms: u64,
     /// The settings of `[global]` as written.
     pub globals: Vec<(String, String)>,
-    /// What was accepted without effect, what was mapped, and the like: a line each.
+    /// Notes of one line each: settings without effect, mapping of traces, and the like.
     pub notes: Vec<String>,
-    /// Which world, in the caller's words.
+    /// Description of the world, from the caller.
     pub world: Value,
-    /// The plan, in the caller's words.
+    /// Description of the plan, from the caller.
     pub plan: Value,
     pub jobs: Vec<JobReport>,
 }
 
 impl Report {
-    /// As fio's JSON, with ours beside it.
+    /// The report in fio's JSON schema, with the `doorbell` object added.
     pub fn to_json(&self) -> Value {
         json::report(self)
     }
 
-    /// As a page to read. Ends with a line break.
+    /// The report as text. Ends with a line break.
     pub fn to_text(&self) -> String {
         let mut page = String::new();
         text::write(&mut page, self).expect("a String takes everything");

@@ -1,9 +1,9 @@
-//! What was seen: latencies, rates and where the time went.
+//! Statistics: latencies, rates and latency breakdowns.
 //!
-//! Recording is cheap and allocates nothing but, at the first of a kind, the room for its histogram, and now
-//! and then room for another half second of the rate series: a job may have thousands of clones, most of
-//! which have one kind of operation. Counts and sums are whole numbers, so that merging is exact and in any
-//! order; floats appear only in what is printed.
+//! Recording is cheap. It allocates a histogram at the first operation of a kind, because a job may have
+//! thousands of clones, most of them with one kind of operation, and at times space for another half second
+//! of the rate series. Counts and sums are integers, so that merging is exact and independent of the order;
+//! floats are used only for printing.
 
 mod breakdown;
 mod depth;
@@ -26,10 +26,10 @@ pub const PERCENTILES: [u32; 17] = [
     99_000, 99_500, 99_900, 99_950, 99_990,
 ];
 
-/// The longest latency that is told apart: about 18 minutes. Longer ones count as this in the
-/// percentiles; their minimum, maximum and mean are exact.
+/// The longest latency in the histogram: about 18 minutes. Longer ones count as this in the
+/// percentiles; minimum, maximum and mean remain exact.
 const LATENCY_NS_MAX: u64 = 1 << 40;
-/// Percentiles are exact to a thousandth.
+/// Percentiles have a relative error of at most a thousandth.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Latencies {
         self.count
     }
 
-    /// The shortest, in nanoseconds; 0 of none.
+    /// The shortest, in nanoseconds; 0 without samples.
     pub fn min_ns(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min_ns }
     }
@@ -95,8 +95,8 @@ impl Latencies {
         if self.count < 2 {
             return 0.0;
         }
-        // n * sum of squares - (sum)^2 in whole numbers where they fit: subtracting nearly equal
-        // floats would leave noise.
+        // n * sum of squares - (sum)^2 in integers if they fit: the difference of nearly equal floats
+        // would be noise.
         let n = u128::from(self.count);
         let spread = match (n.checked_mul(self.squares_ns), self.sum_ns.checked_pow(2)) {
             (Some(squares), Some(square)) => squares.saturating_sub(square) as f64,
@@ -108,21 +108,21 @@ impl Latencies {
         (spread / (n as f64 * (n - 1) as f64)).sqrt()
     }
 
-    /// The latency that this share of all does not exceed, in nanoseconds; the share is in
-    /// thousandths of a percent. Exact to a thousandth, and never above the maximum.
+    /// The percentile in nanoseconds; `thousandths` is in thousandths of a percent. The relative
+    /// error is at most a thousandth; the result is never above the maximum.
     pub fn percentile_ns(&self, thousandths: u32) -> u64 {
         let quantile = f64::from(thousandths) / 100_000.0;
         self.histogram.as_ref().map_or(0, |all| all.value_at_quantile(quantile)).min(self.max_ns)
     }
 
-    /// Each latency that was told apart, in nanoseconds, with its count.
+    /// The non-empty steps of the histogram: latency in nanoseconds and count.
     pub fn distribution(&self) -> impl Iterator<Item = (u64, u64)> {
         self.histogram.iter().flat_map(Histogram::iter_recorded).map(|step| {
             (step.value_iterated_to().min(self.max_ns), step.count_since_last_iteration())
         })
     }
 
-    /// Takes in what another has seen.
+    /// Adds the samples of `other`.
     pub fn merge(&mut self, other: &Latencies) {
         if let Some(theirs) = &other.histogram {
             let mine = self.histogram.get_or_insert_with(histogram);
@@ -136,20 +136,20 @@ impl Latencies {
     }
 }
 
-/// One direction of a job: reads, writes or flushes.
+/// Statistics of one kind of operation of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    /// From the moment due, or of submission where none was due, to the completion.
+    /// From the due time, or from submission if there is none, to the completion.
     pub total: Latencies,
-    /// From the same moment to where the command was handed to the device, if anyone told.
+    /// From the same start to the submission to the device, if recorded.
     pub submission: Latencies,
-    /// From there to the completion, for the same operations.
+    /// From the submission to the device to the completion, for the same operations.
     pub completion: Latencies,
     /// Bytes moved.
     pub bytes: u64,
-    /// Operations that failed. They are in no latency.
+    /// Failed operations, which no latency includes.
     pub errors: u64,
-    /// Operations and bytes in each half second.
+    /// Operations and bytes of each half second.
     pub windows: Windows,
 }
 
@@ -158,14 +158,14 @@ impl Recorder {
         Recorder::default()
     }
 
-    /// An operation of `bytes` took `total` and completed `at` after the measurement's beginning.
+    /// Records an operation that took `total` and completed `at` after the measurement's beginning.
     pub fn record(&mut self, at: Span, total: Span, bytes: u32) {
         self.total.record(total);
         self.bytes += u64::from(bytes);
         self.windows.count(at, bytes, total);
     }
 
-    /// As [`Recorder::record`], where the part before the submission is known.
+    /// As [`Recorder::record`], with the part before the submission to the device.
     pub fn record_split(&mut self, at: Span, submission: Span, total: Span, bytes: u32) {
         self.record(at, total, bytes);
         self.submission.record(submission);
@@ -176,17 +176,17 @@ impl Recorder {
         self.errors += 1;
     }
 
-    /// Operations a second over this span, for printing; 0 over none.
+    /// Operations per second over this span, for printing; 0 for an empty span.
     pub fn iops(&self, over: Span) -> f64 {
         per_second(self.total.count(), over)
     }
 
-    /// Bytes a second over this span, for printing; 0 over none.
+    /// Bytes per second over this span, for printing; 0 for an empty span.
     pub fn bytes_per_second(&self, over: Span) -> f64 {
         per_second(self.bytes, over)
     }
 
-    /// Takes in what another has seen at the same time.
+    /// Adds the statistics of `other`, recorded over the same time.
     pub fn merge(&mut self, other: &Recorder) {
         self.total.merge(&other.total);
         self.submission.merge(&other.submission);
@@ -197,25 +197,24 @@ impl Recorder {
     }
 }
 
-/// Everything seen of a job, or of one of its clones.
+/// Statistics of a job, or of one of its clones.
 #[derive(Clone, Debug, Default)]
 pub struct JobStats {
     pub read: Recorder,
     pub write: Recorder,
     pub flush: Recorder,
     pub trim: Recorder,
-    /// How many were in flight at each submission.
+    /// Histogram of operations in flight at submission.
     pub depths: Depths,
-    /// How many were submitted at once.
+    /// Histogram of operations per submission batch.
     pub submitted: Batches,
-    /// How many were completed at once.
+    /// Histogram of operations per completion batch.
     pub completed: Batches,
-    /// Where the time of each kind went, if anyone told.
+    /// Latency breakdown of each kind, if operations were traced.
     pub breakdowns: BTreeMap<OpKind, Breakdown>,
 }
 
 impl JobStats {
-    /// The recorder of this kind.
     pub fn of(&self, kind: OpKind) -> &Recorder {
         match kind {
             OpKind::Read => &self.read,
@@ -225,7 +224,7 @@ impl JobStats {
         }
     }
 
-    /// As [`JobStats::of`], to record.
+    /// As [`JobStats::of`], mutable.
     pub fn of_mut(&mut self, kind: OpKind) -> &mut Recorder {
         match kind {
             OpKind::Read => &mut self.read,
@@ -235,12 +234,12 @@ impl JobStats {
         }
     }
 
-    /// Operations of any kind that failed.
+    /// Number of failed operations of all kinds.
     pub fn errors(&self) -> u64 {
         OpKind::ALL.iter().map(|kind| self.of(*kind).errors).sum()
     }
 
-    /// Takes in what another has seen at the same time.
+    /// Adds the statistics of `other`, recorded over the same time.
     pub fn merge(&mut self, other: &JobStats) {
         for kind in OpKind::ALL {
             self.of_mut(kind).merge(other.of(kind));
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_sample_has_its_known_numbers() {
+    fn latency_stats_of_known_sample() {
         let all = of(&[2, 4, 4, 4, 5, 5, 7, 9]);
         assert_eq!((all.count(), all.min_ns(), all.max_ns()), (8, 2, 9));
         assert_eq!(all.mean_ns(), 5.0);
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_zero_everywhere() {
+    fn latency_stats_without_samples_are_zero() {
         let none = Latencies::default();
         assert_eq!((none.min_ns(), none.max_ns(), none.percentile_ns(50_000)), (0, 0, 0));
         assert_eq!((none.mean_ns(), none.stddev_ns()), (0.0, 0.0));
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_latencies_do_not_deviate_however_long() {
+    fn stddev_of_equal_latencies_is_zero() {
         let mut all = Latencies::default();
         (0..1000).for_each(|_| all.record(Span::s(100_000)));
         assert_eq!(all.stddev_ns(), 0.0);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_adds_up() {
+    fn submission_and_completion_latency_add_up_to_total() {
         let mut recorder = Recorder::new();
         recorder.record_split(Span::us(20), Span::us(1), Span::us(12), 4096);
         assert_eq!(recorder.completion.max_ns(), 11_000);
@@ -308,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_exact_to_a_thousandth(
+        fn percentile_error_at_most_a_thousandth(
             mut all in prop::collection::vec(1_u64..1 << 39, 1..300),
             thousandths in 1_u32..=100_000,
         ) {
@@ -321,7 +320,7 @@ mod tests {
         }
 
         #[test]
-        fn two_halves_merged_are_the_whole(
+        fn merged_latencies_equal_whole_sample(
             one in prop::collection::vec(0_u64..1 << 36, 0..50),
             other in prop::collection::vec(0_u64..1 << 36, 0..50),
         ) {

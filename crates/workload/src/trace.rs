@@ -1,13 +1,13 @@
-//! Recorded workloads: what somebody once asked a device for, and when.
+//! Recorded workloads: I/O traces with their times.
 //!
-//! [`Reader`] streams fio's iolog (versions 2 and 3), live runs that were taken down ([`Recording`]),
-//! blkparse's text, the CSV of Microsoft Research Cambridge and of vSCSI, and MQSim's and DiskSim's ASCII
-//! traces, a line at a time, and tells them apart by their first line. [`Extents`] is the first pass, which
-//! finds out what a trace touches; [`Map`] then lays that onto one device; [`Replay`] is the second pass,
+//! [`Reader`] streams fio's iolog (versions 2 and 3), recorded live runs ([`Recording`]), blkparse's text,
+//! the CSV of Microsoft Research Cambridge and of vSCSI, and MQSim's and DiskSim's ASCII traces, a line at a
+//! time, and detects the format from the first line. [`Extents`] is the first pass, which determines the
+//! extents that a trace touches; [`Map`] then maps them onto one device; [`Replay`] is the second pass,
 //! which gives the operations. [`Writer`] records an iolog of version 3.
 //!
 //! Times count from the first read, write, flush or trim of the trace. A time that runs backwards
-//! is taken as no time passed, as fio does, and counted.
+//! is taken as no time passed, as in fio, and counted.
 
 mod blkparse;
 mod csv;
@@ -30,7 +30,7 @@ pub use write::Writer;
 
 use crate::limits::{IOLOG_NAME_BYTES_MAX, TRACE_DEVICES_MAX, TRACE_LINE_BYTES_MAX};
 
-/// What a recorded operation does.
+/// Kind of a recorded operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceKind {
     Read,
@@ -41,24 +41,24 @@ pub enum TraceKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceOp {
-    /// When, from the first operation of the trace.
+    /// Time since the first operation of the trace.
     pub at: Span,
     pub kind: TraceKind,
-    /// Where on its own device, in bytes.
+    /// First byte on its own device.
     pub offset_bytes: u64,
-    /// How many bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub bytes: u32,
     /// MQSim's device number; in other formats, files, disks and devices by order of appearance.
     pub device: u32,
 }
 
-/// One mistake in a trace, with its place. Prints as `file:line: what, and what was expected`.
+/// One mistake in a trace, with its place. Prints as `file:line: mistake, and the expected form`.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}:{line}: {wrong}")]
 pub struct TraceError {
     /// The file's name, as given.
     pub file: String,
-    /// The line, from 1; 0 where it is about the whole.
+    /// The line, from 1; 0 if the error concerns the whole trace.
     pub line: u64,
     pub wrong: TraceWrong,
 }
@@ -70,7 +70,7 @@ pub enum TraceWrong {
     /// The file could not be read.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// A line that no trace has.
+    /// A line that is too long or not text.
     #[error("the line is longer than {TRACE_LINE_BYTES_MAX} bytes or not text")]
     Line,
     #[error("the trace is empty: expected at least one operation")]
@@ -86,7 +86,7 @@ pub enum TraceWrong {
     /// A line that does not have the form of its format.
     #[error("{text:?}: expected {expected}")]
     Fields { text: String, expected: &'static str },
-    /// A number that is not one or does not fit.
+    /// A number that does not parse or is out of range.
     #[error("{field} {text:?}: expected {expected}")]
     Number { field: &'static str, text: String, expected: &'static str },
     /// A file that was not added.
@@ -94,10 +94,10 @@ pub enum TraceWrong {
     NotAdded { name: String },
     #[error("more than {TRACE_DEVICES_MAX} devices or files")]
     TooManyDevices,
-    /// A name that an iolog cannot carry.
+    /// A name that an iolog cannot represent.
     #[error("{name:?}: expected a name without blanks, at most {IOLOG_NAME_BYTES_MAX} bytes")]
     Name { name: String },
-    /// A trace longer than the clock.
+    /// A trace longer than the range of the clock.
     #[error("this is more than 213 days after the first operation: expected less")]
     TooLate,
     #[error(
@@ -108,14 +108,14 @@ pub enum TraceWrong {
     /// A second pass that differs from the first.
     #[error("device {device} at {offset} was not there in the first pass: expected the same trace")]
     Changed { device: u32, offset: u64 },
-    /// An operation too large to be one.
+    /// An operation longer than the limit.
     #[error("{bytes} bytes at {offset} are more than one operation may have here")]
     TooLarge { offset: u64, bytes: u64 },
 }
 
-/// What a line says, with its time as the format counts it.
+/// A parsed line, with its time on the clock of the format.
 struct Line {
-    /// Picoseconds on the trace's own clock, which may begin anywhere.
+    /// Picoseconds on the trace's own clock, which has an arbitrary epoch.
     time_ps: u128,
     kind: TraceKind,
     offset_bytes: u64,
@@ -138,7 +138,7 @@ enum Format {
 struct Devices(BTreeMap<String, u32>);
 
 impl Devices {
-    /// The number of a device, which is a new one if its name is.
+    /// Returns the number of a device, assigning the next one to a new name.
     fn number(&mut self, name: &str) -> Result<u32, TraceWrong> {
         if let Some(known) = self.known(name) {
             return Ok(known);
@@ -162,7 +162,7 @@ pub struct Reader<R> {
     file: String,
     lines: Lines<R>,
     format: Format,
-    /// A first line that already is an operation.
+    /// The first line, if it is an operation already.
     pushed_back: Option<String>,
     first_ps: Option<u128>,
     last: Span,
@@ -171,7 +171,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the first line and tells the format by it. `file` is the name that errors show.
+    /// Reads the first line and detects the format. `file` is the name that errors show.
     ///
     /// # Errors
     /// If the input cannot be read or is of no known format.
@@ -215,7 +215,7 @@ impl<R: BufRead> Reader<R> {
         })
     }
 
-    /// The format in words, with the meaning of its times.
+    /// Description of the format, with its unit of time.
     pub fn format(&self) -> &'static str {
         match &self.format {
             Format::Iolog(iolog) => iolog.name(),
@@ -228,7 +228,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// How often time ran backwards so far.
+    /// Number of times that time ran backwards so far.
     pub fn backwards(&self) -> u64 {
         self.backwards
     }
@@ -319,7 +319,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// A whole decimal number; `expected` says what it may be.
+/// Parses a whole decimal number; `expected` describes the valid values in the error.
 fn number(field: &'static str, text: &str, expected: &'static str) -> Result<u64, TraceWrong> {
     // `parse` would also take a leading '+'.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -327,7 +327,7 @@ fn number(field: &'static str, text: &str, expected: &'static str) -> Result<u64
     value.ok_or_else(|| TraceWrong::Number { field, text: text.to_owned(), expected })
 }
 
-/// A length in bytes, which must be that of one operation.
+/// Parses the length of an operation in multiples of `unit` bytes; returns bytes.
 fn length(field: &'static str, text: &str, unit: u64) -> Result<u32, TraceWrong> {
     const EXPECTED: &str = "a whole number from 1, less than 4 GiB in all";
     let units = number(field, text, EXPECTED)?;

@@ -1,10 +1,10 @@
-//! Whether a block holds what was written there: stamps in the contents, and a ledger of versions.
+//! Data verification: stamps in the contents, and a ledger of versions.
 //!
-//! Every logical block begins with a stamp that names its LBA and version, and the rest of it
-//! follows from the stamp; so a block can be checked alone, and a wrong one says what it is:
-//! another LBA's (misdirected), an old version (stale), half of one (torn), zeroes, or nothing of
-//! this run. [`Stamps`] makes and reads contents; [`Ledger`] knows which versions a read may find,
-//! with writes in flight, after flushes and after a power cut. Neither knows who moves the bytes.
+//! Every logical block begins with a stamp of its LBA and version, and the rest of the block is
+//! derived from the stamp. So each block can be checked on its own, and a wrong one classified:
+//! another LBA's (misdirected), an old version (stale), partly written (torn), zeroes, or foreign to
+//! this run. [`Stamps`] generates and decodes contents; [`Ledger`] tracks the versions that a read may
+//! return, with writes in flight, after flushes and after a power cut. Neither performs I/O.
 //!
 //! ```
 //! use workload::verify::{Ledger, Stamps};
@@ -36,15 +36,15 @@ pub use ledger::{FlushTicket, Ledger, ReadTicket, WriteTicket};
 pub use stamp::{Found, Stamps};
 pub use versions::Versions;
 
-/// A block that does not hold what it should.
+/// A block with unexpected contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The block that was read.
     pub lba: u64,
     pub found: Found,
-    /// What might have been there.
+    /// The versions that were allowed.
     pub expected: Versions,
-    /// The first byte of the block that is wrong.
+    /// Index of the first wrong byte in the block.
     pub byte: u32,
 }
 

@@ -1,10 +1,10 @@
-//! What can be wrong with a job file, and what is worth saying though it is not wrong.
+//! Errors in a job file, and notes on settings that have no effect.
 
 use std::fmt;
 
 use crate::limits::JOB_FILE_BYTES_MAX;
 
-/// One mistake, with its place. Prints as `file:line: what, and what was expected`.
+/// One mistake, with its place. Prints as `file:line: mistake, and the expected form`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {wrong}")]
 pub struct JobError {
@@ -41,18 +41,18 @@ pub enum Wrong {
     /// A value with `${...}`.
     #[error("{key}={value}: environment variables are not expanded: expected the value itself")]
     Variable { key: String, value: String },
-    /// A key that fio does not know either, or that nobody has put in the table.
+    /// A key that is not in the table [`KEYS`](super::KEYS).
     #[error("unknown key {key:?}: {}", suggestion(.close))]
     UnknownKey {
         key: String,
         /// The nearest known key, if one is near.
         close: Option<&'static str>,
     },
-    /// A key of fio's that this house does not honour.
+    /// A key of fio that is not supported.
     #[error("{key} is not supported: {why}")]
     Refused {
         key: String,
-        /// Why, and what to do instead.
+        /// The reason, and the alternative.
         why: &'static str,
     },
     /// A value that does not parse or is out of range.
@@ -61,12 +61,9 @@ pub enum Wrong {
         key: String,
         /// The value, if there was one.
         value: Option<String>,
-        /// What is wrong with it.
         why: String,
-        /// The form that was expected.
         expects: &'static str,
     },
-    /// Two settings that make no sense together.
     #[error("{key}: {why}")]
     Contradiction { key: &'static str, why: String },
 }
@@ -103,7 +100,7 @@ impl fmt::Display for JobErrors {
 
 impl std::error::Error for JobErrors {}
 
-/// A setting that was accepted and does not do what it does in fio. Prints as
+/// A setting that was accepted but does not have its effect in fio. Prints as
 /// `file:line: key: why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -112,7 +109,7 @@ pub struct Note {
     /// The line, from 1.
     pub line: u32,
     pub key: String,
-    /// Why it has no effect, or what it does instead.
+    /// The reason why it has no effect, or its effect here.
     pub why: String,
 }
 

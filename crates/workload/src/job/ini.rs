@@ -1,4 +1,4 @@
-//! The text of a job file: sections and settings, each with its line. Knows no key.
+//! Lexer of job files: sections and settings, each with its line. Keys are not interpreted here.
 
 use super::{JobError, Wrong};
 
@@ -11,13 +11,13 @@ pub struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// As the report shows it; fio shows a bare key as "1".
+    /// Key and value for the report; fio reports a bare key as "1".
     pub fn as_option(&self) -> (String, String) {
         (self.key.to_owned(), self.value.unwrap_or("1").to_owned())
     }
 }
 
-/// One `[name]` and what stands under it.
+/// One `[name]` and its settings.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     pub line: u32,
@@ -40,7 +40,7 @@ pub fn sections<'a>(file: &str, text: &'a str, errors: &mut Vec<JobError>) -> Ve
                 let text = content.to_owned();
                 errors.push(JobError::new(file, line, Wrong::Header { text }));
             }
-            // A bad header still begins a section, so that what follows is not blamed on another.
+            // A bad header still begins a section, so that its settings are not attributed to another one.
             sections.push(Section { line, name: name.unwrap_or(content), settings: Vec::new() });
             continue;
         }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_blanks_and_bare_keys() {
+    fn ini_parses_comments_blank_lines_and_bare_keys() {
         let text = "; a\n# b\n[one] ; c\n bs = 4k # d\nthread\n\n[two]\r\nrw=read\r\n";
         let mut errors = Vec::new();
         let all = sections("f", text, &mut errors);

@@ -1,5 +1,5 @@
-//! The one table of keys. The parser obeys it, the help is printed from it, and a test holds that
-//! every honoured key changes what is meant.
+//! The single table of job keys: the parser and the help text use it. A test checks that every
+//! supported key changes the job.
 
 mod table;
 
@@ -7,45 +7,42 @@ use super::{Job, Value};
 
 pub use table::KEYS;
 
-/// What setting a key may add: a remark to be printed as a note.
+/// Remark that the setter of a key may return; printed as a note.
 pub type Remark = Option<&'static str>;
 
-/// What is done with a key.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// It does what it does in fio.
+    /// Has the same effect as in fio.
     Supported {
-        /// The form of its value, for errors and help.
+        /// Form of its value, for errors and help.
         expects: &'static str,
-        /// A value that changes something, for the help and the test.
+        /// A value that changes the default job, for the help and the test.
         example: &'static str,
-        /// Puts the value into the job.
+        /// Sets the value in the job.
         set: fn(&mut Job, Value<'_>) -> Result<Remark, String>,
     },
-    /// It is accepted and has no effect; the reason is printed.
+    /// Accepted without effect; the reason is printed.
     Noted(&'static str),
-    /// It is an error; the reason, and what to do instead, is printed.
+    /// Rejected; the reason and the alternative are printed.
     Refused(&'static str),
 }
 
-/// A word that may stand in a job file.
+/// A key of a job file.
 #[derive(Clone, Copy)]
 pub struct Key {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
-    /// What it is, in a line.
     pub about: &'static str,
-    /// What is done with it.
     pub kind: Kind,
 }
 
-/// The key of this name or alias.
+/// Returns the key with this name or alias.
 pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name || key.aliases.contains(&name))
 }
 
-/// The whole table as text, for `--help`: what is honoured with its form, what is noted and what is
-/// refused with the reason.
+/// The whole table as text, for `--help`: supported keys with the form of their values, then noted and
+/// refused keys with the reason.
 pub fn help() -> String {
     let mut text = String::new();
     let mut section = |title: &str, row: &dyn Fn(&Kind) -> Option<String>| {
@@ -73,7 +70,7 @@ pub fn help() -> String {
     text
 }
 
-/// The known name nearest to `name`, if at most a third of it need be changed.
+/// The known name nearest to `name`, within an edit distance of a third of its length.
 pub fn closest(name: &str) -> Option<&'static str> {
     let longest = name.chars().count().clamp(1, 64);
     KEYS.iter()
@@ -84,8 +81,8 @@ pub fn closest(name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// How many insertions, deletions, replacements and swaps of neighbours turn one into the other
-/// (optimal string alignment), or a large number where the lengths alone rule it out.
+/// Edit distance: insertions, deletions, replacements and swaps of neighbours (optimal string
+/// alignment). `usize::MAX` if the lengths differ by more than 16.
 fn distance(one: &str, other: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     if a.len().abs_diff(b.len()) > 16 {
@@ -114,14 +111,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_honoured_key_changes_what_is_meant() {
+    fn every_supported_key_changes_the_job() {
         let as_it_was = Job::default();
         for key in KEYS {
             let Kind::Supported { example, set, expects } = key.kind else { continue };
             let mut job = as_it_was.clone();
             let value = Value { text: Some(example), kb_base: 1024 };
             set(&mut job, value).unwrap_or_else(|why| panic!("{}={example}: {why}", key.name));
-            // kb_base is read before the others and lives in the values, not in the job.
+            // kb_base is read before the others; it affects the values, not the job.
             if key.name == "kb_base" {
                 let file = super::super::parse("f", "[j]\nkb_base=1000\nbs=1k\n").unwrap();
                 assert_eq!(file.jobs[0].block_size.read.min(), 1000);
@@ -133,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_stands_twice_and_every_line_says_something() {
+    fn key_names_unique_and_rows_have_reasons() {
         let mut seen = BTreeSet::new();
         for key in KEYS {
             for name in std::iter::once(&key.name).chain(key.aliases) {
@@ -147,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn the_help_has_a_line_for_every_key() {
+    fn help_has_a_line_for_every_key() {
         let help = help();
         assert_eq!(help.lines().count(), KEYS.len() + 3);
         assert!(help.contains("\n  rw, readwrite                direction and order of the"));
     }
 
     #[test]
-    fn the_nearest_key_is_found_or_none() {
+    fn misspelt_key_suggests_nearest_known_key() {
         assert_eq!(closest("iodpeth"), Some("iodepth"));
         assert_eq!(closest("run_time"), Some("runtime"));
         assert_eq!(closest("blocksise"), Some("blocksize"));

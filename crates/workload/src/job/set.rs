@@ -1,4 +1,4 @@
-//! How each honoured key changes a job. One function a key; the table in `keys` names them.
+//! Setters of the supported keys, one function per key; the table in `keys` refers to them.
 
 use runtime::Span;
 
@@ -21,7 +21,7 @@ pub fn apply(
     notes: &mut Vec<Note>,
     errors: &mut Vec<JobError>,
 ) {
-    // As in fio, kb_base is read first, wherever it stands.
+    // As in fio, kb_base is read first, regardless of its position.
     let last = settings.iter().rev().find(|setting| setting.key == "kb_base");
     let kb_base = if last.is_some_and(|s| s.value == Some("1000")) { 1000 } else { 1024 };
     for setting in settings {
@@ -154,7 +154,7 @@ fn entries(text: &str, most: usize) -> std::result::Result<Vec<&str>, String> {
     Ok(entries)
 }
 
-/// Entries without a percentage share what is left; where it does not divide, the first get more.
+/// Entries without a percentage share the remainder; if it does not divide evenly, the first get more.
 fn fill_blanks<T>(entries: Vec<(T, Option<u8>)>) -> std::result::Result<Vec<(T, u8)>, String> {
     let given: u32 = entries.iter().filter_map(|&(_, percent)| percent).map(u32::from).sum();
     let blanks = entries.iter().filter(|(_, percent)| percent.is_none()).count() as u32;
@@ -285,7 +285,7 @@ pub fn numjobs(job: &mut Job, value: Value<'_>) -> Result {
 
 pub fn rate_iops(job: &mut Job, value: Value<'_>) -> Result {
     job.rate_iops = value.per_direction(&job.rate_iops, &[','], |text| {
-        // A second holds 10^12 picoseconds: a faster rate would have no distance between arrivals.
+        // A second has 10^12 picoseconds: at a higher rate the interarrival time would round to zero.
         value.whole_of(text, 0, 1_000_000_000_000).map(|n| (n > 0).then_some(n))
     })?;
     Ok(None)
@@ -349,7 +349,7 @@ pub fn end_fsync(job: &mut Job, value: Value<'_>) -> Result {
     Ok(None)
 }
 
-/// fio's checksums, of which we make none: every one of them asks for contents to be checked.
+/// fio's checksums. None is computed: each of them enables verification by stamps.
 const CHECKSUMS: &[&str] = &[
     "md5",
     "crc64",
@@ -397,7 +397,7 @@ pub fn verify_fatal(job: &mut Job, value: Value<'_>) -> Result {
     Ok(None)
 }
 
-/// The trace that a `replay_` key is about, which `read_iolog` may name later.
+/// The trace that a `replay_` key configures; `read_iolog` may follow it.
 fn trace(job: &mut Job) -> &mut TraceSource {
     job.trace.get_or_insert(TraceSource {
         paths: Vec::new(),

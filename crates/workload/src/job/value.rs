@@ -2,23 +2,23 @@
 //!
 //! Units are those of fio's manual, "Parameter types": with `kb_base=1024`, which is the default,
 //! `4k` and `4kb` are 4096 and `4kib` is 4000; with `kb_base=1000` it is the other way round. A
-//! bare `ki` is refused, because fio's manual and fio's parser read it differently.
+//! bare `ki` is rejected, because fio's manual and fio's parser interpret it differently.
 
 use runtime::Span;
 
 use super::{Amount, PerDirection};
 
-/// What stands behind the `=` of a setting, if anything does.
+/// The value of a setting, after the `=`.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
     /// The text, or `None` for a bare `key`.
     pub text: Option<&'a str>,
-    /// What `k` multiplies by: 1024 or 1000.
+    /// Factor of `k`: 1024 or 1000.
     pub kb_base: u64,
 }
 
 impl<'a> Value<'a> {
-    /// The text, which must be there.
+    /// The text, which must not be empty.
     pub fn required(self) -> Result<&'a str, String> {
         match self.text {
             Some(text) if !text.is_empty() => Ok(text),
@@ -40,7 +40,7 @@ impl<'a> Value<'a> {
         self.whole_of(self.required()?, low, high)
     }
 
-    /// As [`Value::whole`], of a part of the text.
+    /// As [`Value::whole`], for a part of the text.
     pub fn whole_of(self, text: &str, low: u64, high: u64) -> Result<u64, String> {
         let n = bytes(text, self.kb_base)?;
         if n < low {
@@ -62,13 +62,13 @@ impl<'a> Value<'a> {
         Ok(Amount::Bytes(bytes(text, self.kb_base)?))
     }
 
-    /// A span of time, in `default` units where it names none.
+    /// A span of time, in units of `default` if it names none.
     pub fn time(self, default: Span) -> Result<Span, String> {
         time(self.required()?, default)
     }
 
-    /// `read`, `read,write` or `read,write,trim`, where a blank part leaves `old` as it was and a
-    /// single part stands for every direction. Without a third part trims have that of writes.
+    /// `read`, `read,write` or `read,write,trim`. An empty part keeps the value in `old`; a single
+    /// part applies to every direction; without a third part, trims use the part for writes.
     pub fn per_direction<T: Clone>(
         self,
         old: &PerDirection<T>,
@@ -126,7 +126,7 @@ pub fn bytes(text: &str, kb_base: u64) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} does not fit in 64 bits"))
 }
 
-/// A span of time with fio's units, not finer than a microsecond.
+/// A span of time with fio's units, of which the microsecond is the finest.
 pub fn time(text: &str, default: Span) -> Result<Span, String> {
     let lower = text.trim().to_ascii_lowercase();
     let end = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
@@ -149,7 +149,7 @@ pub fn time(text: &str, default: Span) -> Result<Span, String> {
     number.checked_mul(unit.0).map(Span).ok_or_else(too_long)
 }
 
-/// A range `low-high` or `low:high`; swapped if it is the wrong way round, as in fio.
+/// A range `low-high` or `low:high`; the ends are swapped if reversed, as in fio.
 pub fn range(text: &str, kb_base: u64) -> Result<(u64, u64), String> {
     let Some((low, high)) = text.split_once(['-', ':']) else {
         return Err(format!("{text:?} has no '-' between its ends"));
@@ -164,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_have_the_units_of_the_manual() {
+    fn size_units_match_fio_manual() {
         for (text, base, want) in [
             ("4096", 1024, 4096),
             ("4k", 1024, 4096),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_not_one_says_why() {
+    fn malformed_size_error_names_reason() {
         for (text, why) in [
             ("", "does not begin with a number"),
             ("k", "does not begin with a number"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_the_units_of_the_manual() {
+    fn time_units_match_fio_manual() {
         for (text, want) in [
             ("10", Span::s(10)),
             ("10s", Span::s(10)),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_the_wrong_way_round_is_turned() {
+    fn reversed_range_is_swapped() {
         assert_eq!(range("4k-1k", 1024), Ok((1024, 4096)));
         assert_eq!(range("1k:4k", 1024), Ok((1024, 4096)));
         assert!(range("4k", 1024).is_err());
@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_a_value_panic(text in ".{0,24}") {
+        fn arbitrary_value_text_does_not_panic(text in ".{0,24}") {
             let _ = bytes(&text, 1024);
             let _ = time(&text, Span::s(1));
             let _ = range(&text, 1024);

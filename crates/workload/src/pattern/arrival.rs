@@ -1,4 +1,4 @@
-//! When the operations of a rated direction are due.
+//! Due times of the operations of a direction with a rate.
 
 use runtime::{Rng, Span};
 
@@ -7,7 +7,7 @@ use crate::job::RateProcess;
 /// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
 
-/// The arrivals of one direction, or none where it has no rate.
+/// Arrivals of one direction; none if it has no rate.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     rate: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Arrivals at `rate` a second. The first of a linear stream is due at once.
+    /// Arrivals at `rate` per second. The first of a linear stream is due at time 0.
     pub fn new(rate: Option<u64>, process: RateProcess, rng: Rng) -> Arrivals {
         let mut arrivals = Arrivals { rate, process, rng, taken: 0, next: Span::ZERO };
         if let (Some(rate), RateProcess::Poisson) = (rate, process) {
@@ -27,19 +27,19 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next one is due.
+    /// Due time of the next arrival.
     pub fn peek(&self) -> Option<Span> {
         self.rate.map(|_| self.next)
     }
 
-    /// When the next one is due; it counts as come.
+    /// Takes the next arrival and returns its due time.
     pub fn take(&mut self) -> Option<Span> {
         let rate = self.rate?;
         let due = self.next;
         self.taken += 1;
         self.next = match self.process {
-            // From the count, not from the one before: a rate that does not divide a second into
-            // whole picoseconds must not drift.
+            // Computed from the count, not from the previous arrival: a rate that does not divide a
+            // second into whole picoseconds must not drift.
             RateProcess::Linear => {
                 let ps = u128::from(self.taken) * u128::from(SECOND_PS) / u128::from(rate);
                 Span(u64::try_from(ps).unwrap_or(u64::MAX))
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_does_not_divide_a_second_does_not_drift() {
+    fn linear_rate_not_dividing_a_second_does_not_drift() {
         let mut arrivals = Arrivals::new(Some(3), RateProcess::Linear, Rng::new(1));
         let all: Vec<Span> = (0..301).map_while(|_| arrivals.take()).collect();
         assert_eq!(all[1], Span(333_333_333_333));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisson_stream_keeps_its_rate_and_is_not_regular() {
+    fn poisson_arrivals_keep_mean_rate_and_vary() {
         let mut arrivals = Arrivals::new(Some(1000), RateProcess::Poisson, Rng::new(1));
         let all: Vec<Span> = (0..10_000).map_while(|_| arrivals.take()).collect();
         let last = all[9_999];
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_no_arrival() {
+    fn no_arrival_without_rate() {
         let mut arrivals = Arrivals::new(None, RateProcess::Linear, Rng::new(1));
         assert_eq!((arrivals.peek(), arrivals.take()), (None, None));
     }

@@ -1,10 +1,10 @@
-//! A keyed permutation of `0..n` that needs no memory: random order with every place once.
+//! A keyed permutation of `0..n` without a table: random order, each number once.
 //!
 //! A Feistel network over the smallest power of two that holds `n`, and cycle-walking: an output
-//! outside `0..n` is put in again until one falls inside. Each is a bijection, so the whole is one
+//! outside `0..n` is fed back until one falls inside. Both steps are bijections, so the whole is one
 //! (Black and Rogaway, "Ciphers with Arbitrary Finite Domains"). The power of two is less than
-//! twice `n`, so a lookup takes fewer than two walks on average. Not cryptography: it only has to
-//! look random to a device.
+//! twice `n`, so a lookup takes fewer than two walks on average. It is not cryptographic: it only
+//! has to look random to a device.
 
 const ROUNDS: usize = 6;
 
@@ -19,7 +19,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..n` that belongs to `key`.
+    /// The permutation of `0..n` selected by `key`.
     ///
     /// # Panics
     /// If `n` is zero.
@@ -37,12 +37,12 @@ impl Permutation {
         Permutation { n, low_bits, low_mask, high_mask, keys }
     }
 
-    /// How many places there are.
+    /// The size of the domain, `n`.
     pub fn places(&self) -> u64 {
         self.n
     }
 
-    /// The place that comes at position `at`.
+    /// The image of `at`.
     ///
     /// # Panics
     /// If `at` is not below `n`.
@@ -66,7 +66,7 @@ impl Permutation {
     }
 }
 
-/// splitmix64's finaliser (Steele, Lea and Flood): every input bit moves every output bit.
+/// splitmix64's finaliser (Steele, Lea and Flood): every input bit affects every output bit.
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -85,27 +85,27 @@ mod tests {
     }
 
     #[test]
-    fn every_small_size_is_a_bijection() {
+    fn permutation_is_bijection_for_small_sizes() {
         for n in 1..=130 {
             assert!(is_bijection(n, 7), "{n}");
         }
     }
 
     #[test]
-    fn the_largest_domain_stays_inside() {
+    fn permutation_of_u64_max_stays_in_domain() {
         let permutation = Permutation::new(u64::MAX, 3);
         assert_ne!(permutation.at(0), permutation.at(u64::MAX - 1));
         assert!(permutation.at(u64::MAX - 1) < u64::MAX);
     }
 
     #[test]
-    fn neighbours_are_scattered() {
+    fn permutation_scatters_neighbours() {
         let n = 1 << 20;
         let permutation = Permutation::new(n, 9);
         let near = (1..10_000)
             .filter(|&at| permutation.at(at).abs_diff(permutation.at(at - 1)) < n / 100)
             .count();
-        // Of independent draws about 2 % fall within 1 % on either side.
+        // About 2 % of independent draws fall within 1 % on either side.
         assert!((100..300).contains(&near), "{near} of 9,999 are near");
     }
 
@@ -113,7 +113,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_size_and_key_is_a_bijection(n in 1_u64..20_000, key: u64) {
+        fn permutation_is_bijection_for_any_size_and_key(n in 1_u64..20_000, key: u64) {
             prop_assert!(is_bijection(n, key));
         }
     }

@@ -1,4 +1,4 @@
-//! Where operations fall within a job's region, in bytes from its beginning.
+//! Offsets of operations within a job's region, in bytes from its beginning.
 
 use runtime::Rng;
 
@@ -6,22 +6,19 @@ use super::permutation::Permutation;
 use super::{PatternError, Region};
 use crate::job::Distribution;
 
-/// The next place of one direction.
+/// Generator of offsets for one direction.
 #[derive(Clone, Debug)]
 pub enum Places {
-    /// One after the other; starts over at the end.
-    Sequential {
-        /// Where the next operation begins.
-        next: u64,
-    },
-    /// Anywhere, independently, at multiples of `align`.
+    /// Sequential; starts over at the end of the region.
+    Sequential { next: u64 },
+    /// Uniform independent draws of multiples of `align`.
     Uniform {
         /// The alignment, in bytes.
         align: u64,
     },
-    /// By zone, then anywhere in the zone, at multiples of `align`.
+    /// A draw of the zone, then of a multiple of `align` within it.
     Zoned {
-        /// Percent of the accesses below this zone's end; the last is 100.
+        /// In order of offset; `access_until` of the last is 100.
         zones: Vec<Zone>,
         /// The alignment, in bytes.
         align: u64,
@@ -31,15 +28,15 @@ pub enum Places {
 /// A part of the region with its share of the accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Percent of the accesses that fall here or in an earlier zone.
+    /// Percent of the accesses that fall in this zone or an earlier one.
     pub access_until: u8,
-    /// Where it begins, in bytes from the region's beginning.
+    /// First byte, from the region's beginning.
     pub from: u64,
     pub to: u64,
 }
 
 impl Places {
-    /// Places by `distribution` within `region`, at multiples of `align`.
+    /// Random offsets by `distribution` within `region`, at multiples of `align` bytes.
     pub fn random(
         distribution: &Distribution,
         region: Region,
@@ -67,7 +64,7 @@ impl Places {
         Ok(Places::Zoned { zones: result, align })
     }
 
-    /// Where an operation of at most `bytes` begins, and how many bytes it may have there.
+    /// Offset of the next operation and its length, at most `bytes`.
     pub fn next(&mut self, rng: &mut Rng, region: Region, bytes: u32) -> (u64, u32) {
         let wanted = u64::from(bytes);
         let place = match self {
@@ -88,7 +85,7 @@ impl Places {
     }
 }
 
-/// Each zone's bytes: the differences of the rounded-down running sums, so that nothing is lost.
+/// Bytes of each zone: the differences of the rounded-down running sums, so that no byte is lost.
 fn by_percent(zones: &[(u8, u8)], region_bytes: u64) -> Vec<(u8, u64)> {
     let share = |percent: u64| (u128::from(region_bytes) * u128::from(percent) / 100) as u64;
     let mut sum = 0_u64;
@@ -100,20 +97,20 @@ fn by_percent(zones: &[(u8, u8)], region_bytes: u64) -> Vec<(u8, u64)> {
     sizes.collect()
 }
 
-/// A multiple of `align` within `from..to`, which holds one, at which `wanted` bytes still fit if
-/// there is such a place.
+/// Draws a multiple of `align` within `from..to`, which must contain one. `wanted` bytes fit there, if
+/// they fit at any.
 fn draw(rng: &mut Rng, from: u64, to: u64, align: u64, wanted: u64) -> u64 {
     let first = from.div_ceil(align);
     let last = to.saturating_sub(wanted) / align;
     if last >= first {
         return (first + rng.below(last - first + 1)) * align;
     }
-    // A zone shorter than the operation: it begins there and may leave the zone.
+    // The zone is shorter than the operation, which begins in it and may end beyond it.
     first * align
 }
 
-/// Places that are each visited once a pass, in an order that changes from pass to pass. Reads and
-/// writes of a mixed job share one, as they share fio's random map.
+/// Random map: each offset once per pass, in an order that changes from pass to pass. Reads and
+/// writes of a mixed job share one map, as in fio.
 #[derive(Clone, Debug)]
 pub struct Map {
     unit: u64,
@@ -122,14 +119,14 @@ pub struct Map {
 }
 
 impl Map {
-    /// A map of the whole `unit`s of the region.
+    /// A map of the complete `unit`s of the region, in bytes.
     pub fn new(region: Region, unit: u32, rng: &mut Rng) -> Map {
         let unit = u64::from(unit);
         let order = Permutation::new(region.bytes / unit, rng.next_u64());
         Map { unit, order, position: 0 }
     }
 
-    /// The next place. Operations that are larger than the unit are cut at the region's end.
+    /// Offset and length of the next operation, which is cut at the region's end if larger than the unit.
     pub fn next(&mut self, rng: &mut Rng, region: Region, bytes: u32) -> (u64, u32) {
         if self.position == self.order.places() {
             self.order = Permutation::new(self.order.places(), rng.next_u64());
@@ -148,13 +145,13 @@ mod tests {
     const REGION: Region = Region { from: 0, bytes: 1 << 20 };
 
     #[test]
-    fn percentages_of_an_odd_region_lose_no_byte() {
+    fn zone_percentages_cover_every_byte_of_odd_region() {
         let zones = by_percent(&[(50, 33), (30, 33), (20, 34)], 1001);
         assert_eq!(zones.iter().map(|&(_, bytes)| bytes).sum::<u64>(), 1001);
     }
 
     #[test]
-    fn zones_get_their_share_of_the_accesses() {
+    fn zones_get_their_share_of_accesses() {
         let zoned = Distribution::Zoned(vec![(80, 20), (20, 80)]);
         let mut places = Places::random(&zoned, REGION, 4096).unwrap();
         let mut rng = Rng::new(5);
@@ -170,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_that_cannot_be_are_refused() {
+    fn zones_too_long_or_too_small_are_rejected() {
         let long = Distribution::ZonedBytes(vec![(100, REGION.bytes + 1)]);
         assert!(matches!(
             Places::random(&long, REGION, 4096),
@@ -184,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_reaches_both_ends() {
+    fn uniform_draw_reaches_both_ends() {
         let mut rng = Rng::new(1);
         let mut seen = [false; 4];
         for _ in 0..200 {

@@ -1,25 +1,23 @@
-//! How large the next operation is.
+//! Sizes of operations.
 
 use runtime::Rng;
 
 use crate::job::BlockSizes;
 
-/// Draws sizes, in bytes.
+/// Generator of sizes, in bytes.
 #[derive(Clone, Debug)]
 pub enum Sizes {
     One(u32),
-    /// A multiple of `min` from 1 to `steps` times.
+    /// `min` times a factor from 1 to `steps`.
     Range {
         min: u32,
-        /// How many sizes there are.
         steps: u64,
     },
-    /// Each size, and the percentage of draws that is this size or an earlier one.
+    /// Each size with the cumulative percentage of draws up to and including it.
     Split(Vec<(u32, u8)>),
 }
 
 impl Sizes {
-    /// The sizes of one direction of a job.
     pub fn new(sizes: &BlockSizes) -> Sizes {
         match sizes {
             BlockSizes::One(size) => Sizes::One(*size),
@@ -55,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_has_both_its_ends_and_only_multiples() {
+    fn bsrange_draws_both_ends_and_only_multiples() {
         let sizes = Sizes::new(&BlockSizes::Range { min: 4096, max: 16384 });
         let mut rng = Rng::new(3);
         let mut seen: Vec<u32> = (0..200).map(|_| sizes.next(&mut rng)).collect();
@@ -65,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_has_its_weights() {
+    fn bssplit_follows_its_weights() {
         let sizes = Sizes::new(&BlockSizes::Split(vec![(4096, 60), (512, 0), (65536, 40)]));
         let mut rng = Rng::new(4);
         let (mut small, mut never) = (0, 0);

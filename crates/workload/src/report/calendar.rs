@@ -1,4 +1,4 @@
-//! A moment as C's `ctime` writes it, in UTC, as fio's JSON has it.
+//! UTC time in the format of C's `ctime`, as in fio's JSON.
 
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments() {
+    fn ctime_of_known_timestamps() {
         for (unix_s, want) in [
             (0, "Thu Jan  1 00:00:00 1970"),
             (951_782_399, "Mon Feb 28 23:59:59 2000"),

@@ -1,4 +1,4 @@
-//! The schema of fio 3.33's JSON report (observed from its output), and our own object beside it.
+//! The schema of fio 3.33's JSON report (observed from its output), and the `doorbell` object.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::pattern::OpKind;
 use crate::stats::{Breakdown, Latencies, PERCENTILES, Recorder, Series, Shares};
 use runtime::Span;
 
-/// What fio's schema has a place for and nobody here measures.
+/// Fields of fio's schema that are not measured.
 const NOT_MEASURED: [&str; 8] =
     ["eta", "usr_cpu", "sys_cpu", "ctx", "majf", "minf", "short_ios", "drop_ios"];
 
@@ -18,7 +18,7 @@ pub fn report(report: &Report) -> Value {
     let seconds = report.unix_ms / 1_000;
     let mut root = Map::new();
     let mut put = |key: &str, value: Value| root.insert(key.to_owned(), value);
-    // Scripts take the schema's version from the number after "fio-"; the rest says who wrote it.
+    // Scripts take the schema's version from the number after "fio-"; the rest identifies this program.
     put("fio version", json!(format!("fio-3.33-doorbell-{}", report.version)));
     put("timestamp", json!(seconds));
     put("timestamp_ms", json!(report.unix_ms));
@@ -147,7 +147,7 @@ fn latencies(all: &Latencies, percentiles: bool) -> Value {
         "stddev": all.stddev_ns(),
         "N": all.count(),
     });
-    // As fio, which leaves the percentiles of nothing out.
+    // As in fio: no percentiles without samples.
     if percentiles && all.count() > 0 {
         let rows = PERCENTILES.into_iter().map(|thousandths| {
             let name = format!("{}.{:03}000", thousandths / 1_000, thousandths % 1_000);
@@ -158,7 +158,7 @@ fn latencies(all: &Latencies, percentiles: bool) -> Value {
     object
 }
 
-/// fio's classes: each label counts what is below it and not below the one before.
+/// fio's classes: each label counts values below it and not below the preceding label.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
 /// The shares of all operations, in percent, by latency in ns, us and ms.
@@ -191,7 +191,7 @@ fn distribution(all: &[&Latencies]) -> (Value, Value, Value) {
     (object(&ns), object(&us), object(&ms))
 }
 
-/// What fio's schema has no place for.
+/// Results for which fio's schema has no field.
 fn own(job: &JobReport) -> Value {
     let mut errors = Map::new();
     let mut breakdowns = Map::new();

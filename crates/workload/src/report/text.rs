@@ -1,4 +1,4 @@
-//! A page to read: microseconds with three decimals, columns aligned.
+//! The text report: microseconds with three decimals, columns aligned.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::pattern::OpKind;
 use crate::stats::{Around, Breakdown, Latencies, Recorder, Shares};
 use runtime::Span;
 
-/// The percentiles of the page, in thousandths of a percent.
+/// Percentiles of the text report, in thousandths of a percent.
 const PERCENTILES: [(&str, u32); 7] = [
     ("p50", 50_000),
     ("p90", 90_000),
@@ -18,13 +18,12 @@ const PERCENTILES: [(&str, u32); 7] = [
     ("p99.99", 99_990),
 ];
 
-/// The columns of a breakdown beside the mean.
+/// The columns of a breakdown in addition to the mean, in thousandths of a percent.
 const AROUND: [(&str, u32); 3] = [("p50", 50_000), ("p99", 99_000), ("p99.9", 99_900)];
 
-/// How stages begin in which an operation waits for the collector.
+/// Prefix of the stages in which an operation waits for garbage collection.
 const COLLECTOR: &str = "collector at ";
 
-/// Writes the page.
 pub fn write(page: &mut impl Write, report: &Report) -> fmt::Result {
     for note in &report.notes {
         writeln!(page, "note: {note}")?;
@@ -47,7 +46,7 @@ fn one_job(page: &mut impl Write, job: &JobReport) -> fmt::Result {
             continue;
         }
         direction(page, kind.name(), stats, job.measured)?;
-        // Nobody may have followed them: on an array, or live by a sample that took none.
+        // No operation may have been traced: on an array, or live if none was sampled.
         let followed = job.stats.breakdowns.get(&kind).filter(|one| one.mean().count > 0);
         if let Some(one) = followed {
             breakdown(page, one)?;
@@ -96,7 +95,7 @@ fn columns<const N: usize>(cells: [impl AsRef<str>; N]) -> String {
     padded.join(" ")
 }
 
-/// What of the time the collector of flash is to blame for, if there is one.
+/// Prints the share of the latency caused by garbage collection, if any.
 fn collector(
     page: &mut impl Write,
     breakdown: &Breakdown,
@@ -141,7 +140,7 @@ fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
     }
     writeln!(page)?;
     for (at, name) in breakdown.names().iter().enumerate() {
-        // A stage in which nothing was spent says nothing, and this world may not even have it.
+        // Stages without time are omitted; this world may not have them at all.
         if mean.stages_ps[at] == 0.0 {
             continue;
         }

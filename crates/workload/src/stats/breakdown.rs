@@ -1,8 +1,8 @@
-//! Where the time went: named waits that should add up to the latency.
+//! Latency breakdowns: named stages that should add up to the latency.
 //!
 //! Sums are kept for every quarter of an octave of the total latency, so that the operations around
-//! any percentile can be broken down too, after the fact and without keeping one of them. What the
-//! stages do not explain is shown as such; it is negative where stages overlap.
+//! any percentile can be broken down afterwards without storing single operations. The difference
+//! between the latency and the sum of the stages is unexplained; it is negative if stages overlap.
 
 use runtime::Span;
 
@@ -23,7 +23,7 @@ const EMPTY: Bucket = Bucket { count: 0, total_ps: 0, stages_ps: [0; STAGES_MAX]
 #[derive(Clone, Debug)]
 pub struct Breakdown {
     names: Vec<&'static str>,
-    /// All of them, or none before the first operation.
+    /// [`BUCKETS`] buckets, or none before the first operation.
     buckets: Vec<Bucket>,
 }
 
@@ -34,21 +34,21 @@ pub struct Shares {
     pub total_ps: f64,
     /// The mean of each stage, in the order of the names.
     pub stages_ps: Vec<f64>,
-    /// What no stage explains; negative where stages overlap.
+    /// Latency not covered by a stage; negative if stages overlap.
     pub unexplained_ps: f64,
 }
 
-/// The operations in the neighbourhood of a percentile.
+/// The operations around a percentile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Around {
-    /// The shortest latency of the neighbourhood.
+    /// Shortest latency of the bucket.
     pub from: Span,
     pub to: Span,
     pub shares: Shares,
 }
 
 impl Breakdown {
-    /// Stages of these names, in the order in which they will be given.
+    /// Stages with these names; [`Breakdown::record`] refers to them by index.
     ///
     /// # Panics
     /// If there are more than [`STAGES_MAX`].
@@ -67,11 +67,11 @@ impl Breakdown {
         &self.names
     }
 
-    /// An operation took `total_ps`, of it so many in the stages of these numbers. Allocates at the first
-    /// alone.
+    /// Records an operation that took `total_ps`, with the index and the picoseconds of each stage. Only the
+    /// first call allocates.
     ///
     /// # Panics
-    /// If a stage has no name.
+    /// If the index of a stage is out of range.
     pub fn record(&mut self, total_ps: u64, stages_ps: impl IntoIterator<Item = (usize, u64)>) {
         self.make_room();
         let bucket = &mut self.buckets[bucket_of(total_ps)];
@@ -83,10 +83,10 @@ impl Breakdown {
         }
     }
 
-    /// Takes in what another of the same stages has seen.
+    /// Adds the operations of `other`.
     ///
     /// # Panics
-    /// If the stages are others.
+    /// If the stages differ.
     pub fn merge(&mut self, other: &Breakdown) {
         assert_eq!(self.names, other.names, "only breakdowns of the same stages add up");
         if !other.buckets.is_empty() {
@@ -103,8 +103,8 @@ impl Breakdown {
         self.shares(&all)
     }
 
-    /// Over the operations within a quarter of an octave around a percentile, in thousandths of a
-    /// percent. `None` if there are none at all.
+    /// The operations within a quarter of an octave around a percentile, in thousandths of a
+    /// percent. `None` if there are no operations.
     pub fn around(&self, thousandths: u32) -> Option<Around> {
         let count: u64 = self.buckets.iter().map(|bucket| bucket.count).sum();
         let rank = (u128::from(count) * u128::from(thousandths)).div_ceil(100_000).max(1);
@@ -146,7 +146,7 @@ fn add(mine: &mut Bucket, theirs: &Bucket) {
     }
 }
 
-/// The octave is the highest bit, the quarter the two bits below it.
+/// The highest bit selects the octave, the two bits below it the quarter.
 fn bucket_of(ps: u64) -> usize {
     if ps < 4 {
         return ps as usize;
@@ -158,7 +158,7 @@ fn bucket_of(ps: u64) -> usize {
 fn lowest_of(bucket: usize) -> u64 {
     match bucket {
         0..4 => bucket as u64,
-        // No number has its highest bit at 1 and two bits below it.
+        // Unused: no number has its highest bit at 1 and two bits below it.
         4..8 => 4,
         _ => (4 | (bucket as u64 % 4)) << (bucket / 4 - 2),
     }
@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_mean_adds_up_and_the_rest_is_unexplained() {
+    fn breakdown_mean_adds_up_with_unexplained_rest() {
         let mut breakdown = Breakdown::new(&["link", "media"]);
         breakdown.record(100, [(0, 10), (1, 80)]);
         breakdown.record(300, [(0, 30), (1, 240)]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_has_its_own_breakdown() {
+    fn breakdown_around_p999_shows_tail_only() {
         let mut breakdown = Breakdown::new(&["media", "queue"]);
         for _ in 0..990 {
             breakdown.record(50_000_000, [(0, 49_000_000)]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_is_as_if_recorded_together() {
+    fn merged_breakdown_equals_joint_recording() {
         let (mut one, mut other) = (Breakdown::new(&["a"]), Breakdown::new(&["a"]));
         let mut both = Breakdown::new(&["a"]);
         for (at, part) in [&mut one, &mut other].into_iter().enumerate() {
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_latency_lies_within_its_bucket(ps: u64, shift in 0_u32..64) {
+        fn latency_is_within_bounds_of_its_bucket(ps: u64, shift in 0_u32..64) {
             let ps = ps >> shift;
             let bucket = bucket_of(ps);
             prop_assert!(lowest_of(bucket) <= ps && ps <= highest_of(bucket), "{ps} in {bucket}");

@@ -1,9 +1,9 @@
-//! How many operations were in flight, and how many were handed over at once, in fio's levels.
+//! Histograms of queue depth and of batch sizes, with fio's levels.
 
 /// fio's levels of depth: from this number to below the next.
 pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
-/// fio's levels of batches: above the number before, up to and including this one. The last holds
-/// what is above 64; fio writes it so.
+/// fio's levels of batches: above the preceding number, up to and including this one. The last is
+/// for batches above 64, in spite of its label, which is fio's.
 pub const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
 /// Counts by level of depth.
@@ -13,31 +13,31 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// An operation was submitted with so many in flight, itself among them.
+    /// Counts the submission of an operation with `depth` operations in flight, including itself.
     pub fn note(&mut self, depth: u32) {
         let level = depth.max(1).ilog2() as usize;
         self.counts[level.min(DEPTH_LEVELS.len() - 1)] += 1;
     }
 
-    /// Takes in what another has counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Depths) {
         add(&mut self.counts, &other.counts);
     }
 
-    /// Each level with its share in percent, for printing.
+    /// Share of each level in percent, for printing.
     pub fn percent(&self) -> impl Iterator<Item = (&'static str, f64)> {
         percent(DEPTH_LEVELS, self.counts)
     }
 }
 
-/// Counts of submissions or completions by how many operations each brought.
+/// Counts of submissions or completions by the number of operations in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batches {
     counts: [u64; BATCH_LEVELS.len()],
 }
 
 impl Batches {
-    /// So many were handed over, or taken, at once.
+    /// Counts a batch of `operations` submitted or completed together.
     pub fn note(&mut self, operations: u32) {
         let level = match operations {
             0 => 0,
@@ -47,12 +47,12 @@ impl Batches {
         self.counts[level.min(BATCH_LEVELS.len() - 1)] += 1;
     }
 
-    /// Takes in what another has counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Batches) {
         add(&mut self.counts, &other.counts);
     }
 
-    /// Each level with its share in percent, for printing.
+    /// Share of each level in percent, for printing.
     pub fn percent(&self) -> impl Iterator<Item = (&'static str, f64)> {
         percent(BATCH_LEVELS, self.counts)
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_depth_belongs_to_the_level_at_or_below_it() {
+    fn depth_level_is_at_or_below_depth() {
         let mut depths = Depths::default();
         for depth in [1, 2, 3, 4, 31, 63, 64, 70_000] {
             depths.note(depth);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_belongs_to_the_level_at_or_above_it() {
+    fn batch_level_is_at_or_above_batch_size() {
         let mut batches = Batches::default();
         for operations in [0, 1, 4, 5, 8, 9, 64, 65] {
             batches.note(operations);

@@ -1,11 +1,11 @@
-//! Operations, bytes and latencies in each interval of time: half seconds, fio's default averaging window, or
-//! intervals of any other length.
+//! Time series of operations, bytes and latencies: windows of half a second, fio's default averaging window,
+//! or of any other length.
 
 use runtime::Span;
 
 use crate::limits::WINDOWS_MAX;
 
-/// The length of a window, unless another is asked for.
+/// Default length of a window.
 const WIDTH: Span = Span::ms(500);
 
 /// Counts by window, from the measurement's beginning.
@@ -13,20 +13,18 @@ const WIDTH: Span = Span::ms(500);
 pub struct Windows {
     width: Span,
     counts: Vec<Counts>,
-    /// The window that was counted in last, and where it begins: most that comes is of the same one, and a
-    /// division takes longer than all else here.
+    /// Cached index and beginning of the latest window: most operations fall in the same one, and the
+    /// division would be the most expensive step.
     last: (usize, Span),
 }
 
-/// What ended in a window.
+/// Operations that ended in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub ops: u64,
-    /// Bytes that they moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// The sum of what they took.
     pub took: Span,
-    /// What the longest of them took.
     pub longest: Span,
 }
 
@@ -45,10 +43,9 @@ impl Default for Windows {
     }
 }
 
-/// What a series of windows looks like; rates are by the second.
+/// Summary of a series of windows; rates are per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Series {
-    /// How many whole windows there are.
     pub samples: u64,
     pub min: u64,
     pub max: u64,
@@ -61,13 +58,13 @@ impl Windows {
     /// Windows of this length.
     ///
     /// # Panics
-    /// If it is nothing.
+    /// If `width` is zero.
     pub fn of(width: Span) -> Windows {
         assert!(width > Span::ZERO, "a window has a length");
         Windows { width, counts: Vec::new(), last: (0, Span::ZERO) }
     }
 
-    /// An operation that took so long completed `at` after the beginning.
+    /// Counts an operation that took `took` and completed `at` after the beginning.
     pub fn count(&mut self, at: Span, bytes: u32, took: Span) {
         let window = self.window_at(at);
         if window >= WINDOWS_MAX {
@@ -90,12 +87,12 @@ impl Windows {
         window as usize
     }
 
-    /// Every window up to the last that something ended in.
+    /// All windows up to the last with a completion.
     pub fn counts(&self) -> &[Counts] {
         &self.counts
     }
 
-    /// Takes in what another has counted at the same time.
+    /// Adds the counts of `other`, taken over the same time.
     pub fn merge(&mut self, other: &Windows) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), Counts::default());
@@ -105,12 +102,12 @@ impl Windows {
         }
     }
 
-    /// Operations a second, over the windows that lie wholly within `over`.
+    /// Operations per second, over the complete windows within `over`.
     pub fn iops(&self, over: Span) -> Series {
         self.series(over, |counts| counts.ops)
     }
 
-    /// Bytes a second, over the windows that lie wholly within `over`.
+    /// Bytes per second, over the complete windows within `over`.
     pub fn bandwidth(&self, over: Span) -> Series {
         self.series(over, |counts| counts.bytes)
     }
@@ -143,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_windows_count_idle_ones_too_and_the_last_part_does_not() {
+    fn series_counts_idle_windows_and_skips_partial_last() {
         let mut windows = Windows::default();
         for at in [0, 10, 499, 500, 1_600] {
             windows.count(Span::ms(at), 4096, Span::us(1));
@@ -157,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_by_the_second_whatever_a_window_is() {
+    fn series_rates_are_per_second_for_any_window_width() {
         let mut windows = Windows::of(Span::ms(10));
         for at in [0, 1, 2, 13] {
             windows.count(Span::ms(at), 512, Span::us(1));
@@ -167,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_side_by_side_is_added_up() {
+    fn merged_windows_add_counts() {
         let (mut one, mut other) = (Windows::default(), Windows::default());
         one.count(Span::ms(1), 512, Span::us(1));
         other.count(Span::ms(2), 512, Span::us(3));

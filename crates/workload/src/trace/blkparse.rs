@@ -1,13 +1,13 @@
-//! What blkparse prints of a Linux block trace (blktrace's manual, "Default output").
+//! blkparse's text output of a Linux block trace (blktrace's manual, "Default output").
 //!
 //! ```text
 //! 8,0    3       11     0.009507758   697  Q   W 223490 + 56 [kjournald]
 //! ```
 //!
-//! Device, processor, sequence number, seconds, process, action, what it does (RWBS), first sector and
-//! sectors of 512 bytes. A request has a line for each step of its way; one of them is played: queued (`Q`),
-//! as fio does, or where the trace begins with one, issued to the driver (`D`), for traces that hold nothing
-//! else. The summary at the end is no part of it.
+//! Device, processor, sequence number, seconds, process, action, operation (RWBS), first sector and
+//! sectors of 512 bytes. A request has a line for each of its steps, one of which is replayed: queued (`Q`),
+//! as in fio, or, if the trace begins with it, issued to the driver (`D`), for traces that contain nothing
+//! else. The summary at the end is skipped.
 
 use super::{Devices, Line, TraceKind, TraceWrong, length, number};
 
@@ -16,24 +16,23 @@ const NANOSECOND_PS: u128 = 1_000;
 const EXPECTED: &str = "DEVICE CPU SEQUENCE SECONDS.NANOSECONDS PID ACTION RWBS [SECTOR + SECTORS]";
 const SECONDS: &str = "seconds with nine digits behind the point";
 
-/// What is known while reading one.
 #[derive(Debug, Default)]
 pub struct Blkparse {
     devices: Devices,
-    /// The action that is played, once there was one.
+    /// The action to replay, set by the first line that has one.
     action: Option<char>,
     over: bool,
 }
 
 impl Blkparse {
-    /// Whether a first line could be one of these.
+    /// Whether a first line has this format.
     pub fn looks_like(text: &str) -> bool {
         let mut fields = text.split_ascii_whitespace();
         let device = fields.next().is_some_and(is_device);
         device && fields.nth(2).is_some_and(|time| time_ps(time).is_ok())
     }
 
-    /// One line; `None` if it is not to be played.
+    /// Parses a line; `None` if it is not replayed.
     pub fn line(&mut self, text: &str) -> Result<Option<Line>, TraceWrong> {
         // "CPU0 (sda):" and "Total (sda):", with counts below.
         self.over |= text.starts_with("CPU") || text.starts_with("Total");
@@ -78,7 +77,7 @@ impl Blkparse {
                 let device = self.devices.number(device)?;
                 Ok(Some(Line { time_ps, kind, offset_bytes, bytes, device }))
             }
-            // A flush has neither place nor length.
+            // A flush has neither offset nor length.
             (TraceKind::Flush, _) => {
                 let device = self.devices.number(device)?;
                 let (kind, offset_bytes, bytes) = (TraceKind::Flush, 0, 0);
@@ -105,9 +104,9 @@ fn time_ps(text: &str) -> Result<u128, TraceWrong> {
     Ok((u128::from(seconds) * 1_000_000_000 + u128::from(nanoseconds)) * NANOSECOND_PS)
 }
 
-/// What the letters say: R, W or D for what is done, F for a flush before or behind it, N for none of them.
+/// Decodes RWBS: R, W or D (discard) for the operation, F for a flush before or after it, N for none.
 fn kind_of(rwbs: &str) -> Option<TraceKind> {
-    // An F before the others is a flush that goes first; alone, or with N, it is all there is.
+    // A leading F is a preflush; alone, or with N, it is a flush without data.
     match rwbs {
         _ if rwbs.contains('D') => Some(TraceKind::Trim),
         _ if rwbs.contains('R') => Some(TraceKind::Read),
@@ -147,7 +146,7 @@ Total (sda):
     }
 
     #[test]
-    fn what_was_queued_is_played_once() {
+    fn blkparse_replays_queued_requests_once() {
         assert_eq!(
             read(QUEUED),
             [
@@ -161,13 +160,13 @@ Total (sda):
     }
 
     #[test]
-    fn of_a_trace_that_holds_issues_alone_they_are_played() {
+    fn blkparse_replays_issues_if_trace_has_no_queue_events() {
         let text = "8,0 0 1 10.000000100 1 D R 8 + 8 [fio]\n8,0 0 2 10.000100100 0 C R 8 + 8 [0]\n";
         assert_eq!(read(text), [(Span::ZERO, TraceKind::Read, 4096, 4096, 0)]);
     }
 
     #[test]
-    fn a_line_that_is_not_an_event_says_why() {
+    fn malformed_blkparse_line_error_shows_expected_form() {
         for (text, want) in [
             ("8,0 0 1", "\"8,0 0 1\": expected DEVICE CPU SEQUENCE"),
             ("sda 0 1 0.000000000 1 Q R 8 + 8 [x]", "expected DEVICE CPU SEQUENCE"),

@@ -1,15 +1,14 @@
-//! Traces as comma-separated text: those of Microsoft Research Cambridge, and vSCSI traces as CloudPhysics
-//! collected them.
+//! CSV traces: Microsoft Research Cambridge (MSR), and vSCSI traces as collected by CloudPhysics.
 //!
 //! *MSR* (Narayanan, Donnelly and Rowstron, "Write Off-Loading: Practical Power Management for Enterprise
 //! Storage", FAST 2008; the traces' own README):
 //! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, the time in ticks of 100 ns since 1601,
 //! offset and size in bytes. A line with these names may come first.
-//! What the recorded disk took to answer is not played: ours answers.
+//! The recorded response time is ignored.
 //!
 //! *vSCSI*: a first line `version,time,op,size,lbn`, the time in whole seconds, the SCSI operation code in
-//! hexadecimal, the size in bytes, the first block in sectors of 512. Of what came in one second the order
-//! is known, and nothing more.
+//! hexadecimal, the size in bytes, the first block in sectors of 512. Within a second only the order is
+//! known.
 
 use super::{Devices, Line, TraceKind, TraceWrong, length, number};
 
@@ -33,7 +32,7 @@ fn fields<const N: usize>(text: &str) -> Option<[&str; N]> {
     parts.next().is_none().then_some(fields)
 }
 
-/// An offset, if the bytes behind it have numbers too.
+/// Parses an offset in multiples of `unit` bytes. The end, `bytes` later, must fit 64 bits too.
 fn offset(
     field: &'static str,
     text: &str,
@@ -47,14 +46,14 @@ fn offset(
         .ok_or_else(|| TraceWrong::Number { field, text: text.to_owned(), expected })
 }
 
-/// Those of Microsoft Research Cambridge.
+/// Parser state of an MSR Cambridge trace.
 #[derive(Debug, Default)]
 pub struct Msr {
     disks: Devices,
 }
 
 impl Msr {
-    /// Whether a first line could be one of these, and whether it only names the fields.
+    /// `Some` if a first line has this format; `Some(true)` if it is the header with the field names.
     pub fn looks_like(text: &str) -> Option<bool> {
         if text.eq_ignore_ascii_case(MSR_NAMES) {
             return Some(true);
@@ -99,7 +98,7 @@ pub fn is_vscsi(text: &str) -> bool {
     text == VSCSI_NAMES
 }
 
-/// One request of a vSCSI trace; `None` if it neither reads nor writes nor flushes.
+/// Parses a request of a vSCSI trace; `None` if it neither reads nor writes nor flushes.
 pub fn vscsi(text: &str) -> Result<Option<Line>, TraceWrong> {
     let Some([_, time, op, size, lbn]) = fields::<5>(text) else {
         return Err(TraceWrong::Fields { text: text.to_owned(), expected: VSCSI_EXPECTED });
@@ -133,7 +132,7 @@ mod tests {
     use runtime::Span;
 
     #[test]
-    fn msr_counts_ticks_and_bytes_with_and_without_names() {
+    fn msr_times_in_ticks_with_and_without_header() {
         let lines = "128166372003061629,hm,1,Read,383496192,32768,413\n\
                      128166372016382155,hm,0,Write,2822144,4096,5267\n\
                      128166372026382245,hm,1,Write,2216771584,4096,1\n";
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn vscsi_counts_seconds_and_sectors_and_knows_scsi() {
+    fn vscsi_times_in_seconds_and_scsi_opcodes() {
         let text = "version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633898,0,0,0\n\
                     1,5633899,28,6656,40409911\n1,5633899,35,0,0\n";
         let reader = Reader::new("t", text.as_bytes()).unwrap();
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_a_request_says_why() {
+    fn malformed_csv_line_error_shows_expected_form() {
         let msr = "128166372003061629,hm,1,Read,0,512,4\n";
         let vscsi = "version,time,op,size,lbn\n1,1,28,512,0\n";
         for (begin, at, text, want) in [

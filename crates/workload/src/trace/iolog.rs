@@ -4,7 +4,7 @@
 //! unit; fio 3.31 and later write and replay microseconds. Version 2 has no times but `FILE wait
 //! MICROSECONDS`; as the manual has it, a wait counts from the wait before and one below 100 is
 //! nothing (fio 3.33's own replay takes it as milliseconds from its start instead). Actions on
-//! files (`add`, `open`, `close`) take no part but that a file must be added before its use.
+//! files (`add`, `open`, `close`) have no effect, but a file must be added before its use.
 
 use super::{Devices, Line, TraceKind, TraceWrong, length, number};
 
@@ -21,17 +21,16 @@ const EXPECTED_V3: &str = "TIME FILE add|open|close, or TIME FILE \
 const EXPECTED_V2: &str = "FILE add|open|close, FILE wait MICROSECONDS, or FILE \
                            read|write|sync|datasync|trim OFFSET LENGTH";
 
-/// What is known while reading one.
 #[derive(Debug)]
 pub struct Iolog {
     timed: bool,
-    /// Version 2: the sum of the waits so far.
+    /// Version 2: sum of the waits so far.
     waited_us: u64,
     files: Devices,
 }
 
 impl Iolog {
-    /// From the first line, if it is one's.
+    /// Parses the header; `None` if the first line is not an iolog header.
     pub fn from_header(text: &str) -> Option<Iolog> {
         let timed = match text {
             HEADER_V2 => false,
@@ -45,7 +44,7 @@ impl Iolog {
         if self.timed { "fio iolog v3 (times in us)" } else { "fio iolog v2 (times from waits)" }
     }
 
-    /// One line; `None` if it is no operation.
+    /// Parses a line; `None` if it is not an operation.
     pub fn line(&mut self, text: &str) -> Result<Option<Line>, TraceWrong> {
         let expected = if self.timed { EXPECTED_V3 } else { EXPECTED_V2 };
         let malformed = || TraceWrong::Fields { text: text.to_owned(), expected };
@@ -77,7 +76,7 @@ impl Iolog {
                 };
                 let device = self.device(name)?;
                 let (offset_bytes, bytes) = if kind == TraceKind::Flush {
-                    // fio writes the offset of the last write here; a flush has neither.
+                    // fio writes the offset of the last write here; a flush has neither offset nor length.
                     (0, 0)
                 } else {
                     extent(offset, bytes)?
@@ -95,7 +94,7 @@ impl Iolog {
     }
 }
 
-/// A place that is not empty, and has an end.
+/// Parses offset and length in bytes. The length must not be 0, and the end must fit 64 bits.
 pub(super) fn extent(offset: &str, bytes: &str) -> Result<(u64, u32), TraceWrong> {
     let length = length("length", bytes, 1)?;
     let expected = "a whole number of bytes, with its length within 64 bits";
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn version_3_is_read_in_microseconds_from_its_first_operation() {
+    fn iolog_v3_times_are_us_from_first_operation() {
         let all = read(
             "fio version 3 iolog\n18 /a add\n19 /b add\n91 /a open\n92 /b open\n\
              97 /a read 249856 4096\n1117 /b write 3104768 512\n1200 /b sync 3104768 0\n\
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_counts_its_waits() {
+    fn iolog_v2_times_add_up_waits() {
         let all = read(
             "fio version 2 iolog\n/a add\n/a open\n/a read 0 4096\n/a wait 250 0\n/a wait 99 0\n\
              /a write 4096 4096\n/a wait 1000\n/a read 0 4096\n/a close\n",
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_runs_backwards_stands_still_and_is_counted() {
+    fn time_running_backwards_is_clamped_and_counted() {
         let text = "fio version 3 iolog\n0 /a add\n5 /a read 0 512\n9 /a read 0 512\n\
                     7 /a read 0 512\n3 /a read 0 512\n10 /a read 0 512\n";
         let mut reader = Reader::new("a.log", text.as_bytes()).unwrap();
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_one_says_where_and_what_was_expected() {
+    fn malformed_iolog_line_error_shows_expected_form() {
         let v3 = "a.log:3: ";
         for (line, want) in [
             ("x /a read 0 512", "time \"x\": expected a whole number of microseconds"),
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_trace_says_so() {
+    fn unknown_trace_format_is_rejected() {
         for (text, want) in [
             ("", "a.log:1: the trace is empty: expected at least one operation"),
             ("fio version 4 iolog\n", "a.log:1: \"fio version 4 iolog\" begins no known trace"),

@@ -1,4 +1,4 @@
-//! From the devices or files of a trace to the one device there is.
+//! Mapping of the devices or files of a trace onto one device.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use crate::limits::{TRACE_DEVICES_MAX, TRACE_EXTENT_BYTES};
 use crate::pattern::{Op, OpKind, Target};
 use runtime::Span;
 
-/// How the extents of a trace are laid onto the capacity.
+/// Mapping of the extents of a trace onto the capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// End to end in order of first appearance; it is an error if they do not fit.
+    /// End to end in order of first appearance; an error if they do not fit.
     #[default]
     Concatenate,
-    /// End to end, then modulo the capacity: distinct places may become one, and locality within
-    /// a device is kept.
+    /// End to end, then modulo the capacity: distinct offsets may coincide; locality within a device is
+    /// preserved.
     Modulo,
 }
 
@@ -39,12 +39,12 @@ impl Extent {
     }
 }
 
-/// What a first pass over a trace finds.
+/// Result of the first pass over a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extents {
     /// The devices, in order of first appearance in a read, write or trim.
     pub devices: Vec<Extent>,
-    /// How many operations of each kind.
+    /// Number of operations of each kind.
     pub counts: BTreeMap<TraceKind, u64>,
     /// Bytes read and written.
     pub bytes: u64,
@@ -57,7 +57,7 @@ impl Extents {
     /// Reads a whole trace.
     ///
     /// # Errors
-    /// The trace's first mistake, or that it is empty or has too many devices.
+    /// The trace's first mistake, or if it is empty or has too many devices.
     pub fn scan(
         file: &str,
         ops: impl IntoIterator<Item = Result<TraceOp, TraceError>>,
@@ -94,24 +94,23 @@ impl Extents {
         Ok(())
     }
 
-    /// How many operations of this kind.
+    /// Number of operations of this kind.
     pub fn count(&self, kind: TraceKind) -> u64 {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 }
 
-/// Where each place of a trace goes.
+/// Address map from the devices of a trace to the target.
 #[derive(Clone, Debug)]
 pub struct Map {
     mapping: Mapping,
     target: Target,
-    /// By device: its extent and where that begins in the linear space.
+    /// By device: its extent and the beginning of that extent in the linear space.
     places: BTreeMap<u32, (Extent, u128)>,
     linear_bytes: u128,
 }
 
 impl Map {
-    /// Lays the extents out.
     ///
     /// # Errors
     /// If they are to be concatenated and do not fit.
@@ -132,11 +131,11 @@ impl Map {
         Ok(Map { mapping, target, places, linear_bytes: end })
     }
 
-    /// The operation on the one device. Offset and end are widened to whole blocks; those of a trim are
-    /// narrowed, since what it doesn't name must stay: `None` where nothing is left of it.
+    /// The operation on the target. Offset and end are widened to whole blocks. A trim is narrowed, because
+    /// blocks that it covers partly must keep their data; `None` if it then covers no block.
     ///
     /// # Errors
-    /// If the operation lies outside what the first pass saw, or is too large for the device.
+    /// If the operation is outside the extents of the first pass, or too large for the device.
     pub fn op(&self, op: &TraceOp, not_before: Option<Span>) -> Result<Option<Op>, TraceWrong> {
         let kind = match op.kind {
             TraceKind::Read => OpKind::Read,
@@ -167,7 +166,7 @@ impl Map {
         if bytes > capacity {
             return Err(too_large);
         }
-        // Wrapped, an operation that would cross the end is moved back to end there.
+        // An operation that would cross the end of the device after wrapping is moved back to end there.
         let from = match self.mapping {
             Mapping::Concatenate => from.min(capacity - bytes),
             Mapping::Modulo => (from % capacity).min(capacity - bytes),
@@ -176,7 +175,7 @@ impl Map {
         Ok(Some(Op { kind, offset_bytes: from as u64, bytes, not_before }))
     }
 
-    /// One line about what was mapped where.
+    /// Summary of the trace and its mapping, in one line.
     pub fn summary(&self, file: &str, format: &str, backwards: u64, extents: &Extents) -> String {
         let count = |kind| extents.count(kind);
         let folded = match self.mapping {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_lie_end_to_end_in_order_of_first_appearance() {
+    fn concatenated_devices_in_order_of_first_appearance() {
         let ops =
             [write(9, 5 * MIB + 4096, 4096), write(2, 512, 512), write(9, 7 * MIB - 512, 1024)];
         let extents = scan(&ops);
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn modulo_folds_and_stays_inside() {
+    fn modulo_mapping_wraps_within_capacity() {
         let ops = [write(0, 0, 4096), write(0, 10 * MIB, 4096), write(0, 10 * MIB - 4096, 8192)];
         let map = Map::new(&scan(&ops), Mapping::Modulo, target(2 * MIB)).unwrap();
         let place = |op| map.op(op, None).unwrap().unwrap().offset_bytes;
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn trims_are_narrowed_and_flushes_have_no_place() {
+    fn trims_narrowed_to_whole_blocks_flushes_without_offset() {
         let trim = TraceOp { kind: TraceKind::Trim, ..write(0, 512, 4 * 4096) };
         let nothing = TraceOp { bytes: 4096, ..trim };
         let flush = TraceOp { kind: TraceKind::Flush, ..write(7, 0, 0) };
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_pass_that_differs_is_noticed() {
+    fn operation_outside_first_pass_extents_fails() {
         let map = Map::new(&scan(&[write(0, 0, 512)]), Mapping::Modulo, target(MIB)).unwrap();
         assert!(matches!(
             map.op(&write(0, MIB, 512), None),
@@ -285,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_trace_its_operations_are_whole_blocks_within_the_capacity(
+        fn mapped_operations_are_whole_blocks_within_capacity(
             ops in prop::collection::vec(
                 (0_u32..4, 0..u64::MAX / 2, 1_u32..1 << 20).prop_map(|(d, o, b)| write(d, o, b)),
                 1..20,

@@ -2,10 +2,9 @@
 //!
 //! Sectors of 512 bytes, type 0 for a write and 1 for a read. MQSim's arrival is in whole nanoseconds,
 //! DiskSim's in milliseconds with a point ("The DiskSim Simulation Environment", version 4.0, "Input
-//! traces"), and its type is a set of flags in hexadecimal, of which bit 0 says that it reads. The device
-//! number is a disk of the recorded machine: where one SSD is to take them all, [`super::Map`] lays
-//! the disks end to end in order of first appearance. Arrivals are absolute in the file and count
-//! from the first one here.
+//! traces"), and its type is a set of flags in hexadecimal; bit 0 set is a read. The device number
+//! is a disk of the recorded machine; [`super::Map`] maps the disks onto one SSD, end to end in order
+//! of first appearance. Arrivals are absolute in the file and count from the first one here.
 
 use super::{Line, TraceKind, TraceWrong, length, number};
 
@@ -23,7 +22,7 @@ pub enum Dialect {
     Disksim,
 }
 
-/// Whose a first line could be.
+/// Detects the dialect from a first line; `None` if it has neither form.
 pub fn looks_like(text: &str) -> Option<Dialect> {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let digits = |text: &&str| text.bytes().all(|b| b.is_ascii_digit());
@@ -40,7 +39,7 @@ pub fn looks_like(text: &str) -> Option<Dialect> {
 }
 
 impl Dialect {
-    /// Picoseconds until an arrival.
+    /// Parses an arrival time; returns picoseconds.
     fn time_ps(self, text: &str) -> Result<u128, TraceWrong> {
         if self == Dialect::Mqsim {
             let ns = number("arrival", text, "a whole number")?;
@@ -118,7 +117,7 @@ mod tests {
     use runtime::Span;
 
     #[test]
-    fn times_count_from_the_first_arrival_and_sectors_are_512_bytes() {
+    fn mqsim_times_from_first_arrival_and_512_byte_sectors() {
         let text = "938513000 4 264719034 16 0\n938828000 3 197570570 8 1\n";
         let mut reader = Reader::new("t", text.as_bytes()).unwrap();
         let first = reader.next().unwrap().unwrap();
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn disksim_counts_milliseconds_and_has_flags() {
+    fn disksim_times_in_ms_and_hex_flags() {
         let text = "0.5 0 1000 8 1\n0.750001 1 2000 16 0\n12.0 0 8 8 f9\n";
         let reader = Reader::new("t", text.as_bytes()).unwrap();
         assert_eq!(reader.format(), "DiskSim ASCII (times in ms)");
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_on_a_clock_of_any_epoch_are_taken() {
+    fn mqsim_arrivals_near_u64_max_are_accepted() {
         // 100 ns ticks since 1601 would not fit 64 bits of picoseconds.
         let text = "18446744073709551614 0 0 1 1\n18446744073709551615 0 0 1 1\n";
         let all: Vec<_> = Reader::new("t", text.as_bytes()).unwrap().collect();
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_a_request_says_why() {
+    fn malformed_mqsim_line_error_shows_expected_form() {
         for (text, want) in [
             ("1 2 3 4", "t:2: \"1 2 3 4\": expected five integers: arrival in ns"),
             ("1 2 3 4 7", "t:2: type \"7\": expected 0 for a write or 1 for a read"),

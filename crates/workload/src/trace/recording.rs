@@ -1,17 +1,17 @@
-//! A live run as `doorbell run --record` takes it down: what arrived when, which registers were written, and
-//! what was seen of it. As a trace it gives what arrived; [`Recorded`] is what was seen.
+//! Recording of a live run by `doorbell run --record`: arrivals, register writes and measurements. Read as a
+//! trace it gives the arrivals; [`Recorded`] holds the measurements.
 //!
 //! ```text
 //! doorbell recording 1
 //! run live, two threads, plan live, nvme
 //! depth 32
 //! lost 0
-//! io 1042000 read 4096 4096 1180250      arrived at, what, offset, bytes, took
-//! register 1100000 1008 5                written at, offset and value in hexadecimal
-//! stage read 512 52125 submit            kind, how many were followed, their mean, name
+//! io 1042000 read 4096 4096 1180250      arrival, kind, offset, bytes, latency
+//! register 1100000 1008 5                time, offset and value in hexadecimal
+//! stage read 512 52125 submit            kind, operations traced, their mean, name
 //! ```
 //!
-//! Times are picoseconds, those of `io` and `register` from one beginning.
+//! Times are picoseconds; those of `io` and `register` count from the same beginning.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,48 +28,43 @@ const EXPECTED: &str = "io AT KIND OFFSET BYTES TOOK, register AT OFFSET VALUE, 
                         run WORDS, depth NUMBER or lost NUMBER";
 const PICOSECONDS: &str = "a whole number of picoseconds";
 
-/// An operation, as it was taken down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it arrived, from the recording's beginning.
+    /// Time of arrival, from the recording's beginning.
     pub at: Span,
     pub kind: OpKind,
-    /// Where, in bytes from the device's beginning.
+    /// First byte, from the device's beginning.
     pub offset_bytes: u64,
-    /// How many bytes.
     pub bytes: u32,
-    /// From its arrival to its end.
+    /// Time from its arrival to its completion.
     pub took: Span,
 }
 
-/// A register that the host has written.
+/// A register write by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterWrite {
-    /// When, from the recording's beginning.
+    /// Time since the recording's beginning.
     pub at: Span,
     pub register: u32,
     pub value: u32,
 }
 
-/// What was seen of one stage.
+/// Mean of one stage over the traced operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageMean {
-    /// Of which kind of operations.
     pub kind: OpKind,
     pub name: String,
     pub count: u64,
-    /// The mean of those, in picoseconds.
+    /// Mean time in the stage, in picoseconds.
     pub mean_ps: u64,
 }
 
-/// A recording, to be written.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// What was run, in words.
     pub run: String,
-    /// Operations in flight at most.
+    /// Maximum number of operations in flight.
     pub depth: u32,
-    /// Operations and register writes for which there was no room.
+    /// Operations and register writes that the recorder dropped for lack of space.
     pub lost: u64,
     pub arrivals: Vec<Arrival>,
     pub register_writes: Vec<RegisterWrite>,
@@ -77,7 +72,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Writes it.
+    /// Writes the recording as text.
     ///
     /// # Errors
     /// If the output fails.
@@ -98,18 +93,16 @@ impl Recording {
     }
 }
 
-/// What was seen of a recorded run.
+/// Measurements of a recorded run.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// What was run, in words.
     pub run: String,
-    /// Operations in flight at most.
+    /// Maximum number of operations in flight.
     pub depth: u32,
-    /// Operations and register writes for which there was no room.
+    /// Operations and register writes that the recorder dropped for lack of space.
     pub lost: u64,
-    /// How long operations took, from their arrival.
+    /// Latencies from arrival to completion.
     pub latencies: BTreeMap<OpKind, Latencies>,
-    /// How many registers were written.
     pub register_writes: u64,
     pub stages: Vec<StageMean>,
 }
@@ -124,15 +117,15 @@ enum Entry<'a> {
 }
 
 impl Recorded {
-    /// Whether a text that begins like this is a recording.
+    /// Whether the text begins with the header of a recording.
     pub fn begins(text: &str) -> bool {
         text.lines().map(str::trim).find(|line| !line.is_empty()) == Some(HEADER)
     }
 
-    /// Reads what was seen, if the text is a recording; `file` is the name that errors show.
+    /// Reads the measurements; `None` if the text is not a recording. `file` is the name that errors show.
     ///
     /// # Errors
-    /// The first line that makes no sense.
+    /// The first malformed line.
     pub fn of(file: &str, text: &str) -> Result<Option<Recorded>, TraceError> {
         let mut lines = (1..).zip(text.lines().map(str::trim));
         if lines.by_ref().find(|(_, text)| !text.is_empty()).is_none_or(|(_, text)| text != HEADER)
@@ -161,7 +154,7 @@ impl Recorded {
     }
 }
 
-/// One line as a trace has it; `None` if nothing arrived by it.
+/// Parses a line for replay; `None` if it is not an arrival.
 pub(super) fn line(text: &str) -> Result<Option<Line>, TraceWrong> {
     let Entry::Arrival(io) = entry(text)? else { return Ok(None) };
     let kind = match io.kind {
@@ -269,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_is_a_trace_and_what_was_seen_comes_back() {
+    fn recording_round_trips_arrivals_and_measurements() {
         let (text, recording) = (text(), recording());
         let ops: Result<Vec<TraceOp>, _> = Reader::new("r", text.as_bytes()).unwrap().collect();
         let ops = ops.unwrap();
@@ -286,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_no_recording_and_a_broken_one_names_its_line() {
+    fn malformed_recording_error_names_its_line() {
         assert!(Recorded::of("r", "fio version 3 iolog\n").unwrap().is_none());
         for (bad, says) in [
             ("io 1 read 0 4096", "expected io AT KIND"),

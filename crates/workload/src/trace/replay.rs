@@ -1,4 +1,4 @@
-//! The second pass: a trace's operations on the one device, at the trace's pace or another.
+//! The second pass: a trace's operations mapped onto one device, at the recorded or another speed.
 
 use std::io::BufRead;
 
@@ -20,7 +20,7 @@ pub struct Replay<R> {
 }
 
 impl<R: BufRead> Replay<R> {
-    /// Plays `reader`, named `file` in errors, as `source` asks.
+    /// Replays `reader`, named `file` in errors, with the settings of `source`.
     pub fn new(file: &str, reader: Reader<R>, map: Map, source: &TraceSource) -> Replay<R> {
         let speed_percent = (!source.no_stall).then_some(source.time_scale_percent.max(1));
         Replay { file: file.to_owned(), reader, map, speed_percent, ended: false }

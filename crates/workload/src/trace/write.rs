@@ -1,4 +1,4 @@
-//! Records an iolog of version 3, which fio 3.31 and later replays, and [`super::Reader`] too.
+//! Writer of iolog version 3, which fio 3.31 and later and [`super::Reader`] replay.
 
 use std::io::{self, Write};
 
@@ -16,10 +16,10 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header and opens the files. An operation names its file by its place in `names`.
+    /// Writes the header and opens the files. [`Writer::record`] refers to a file by its index in `names`.
     ///
     /// # Errors
-    /// If a name has blanks, which the format cannot carry, or the output fails.
+    /// If a name is empty, too long or has blanks, which the format cannot represent, or the output fails.
     pub fn new(mut output: W, names: &[&str]) -> Result<Writer<W>, TraceWrong> {
         writeln!(output, "{HEADER_V3}")?;
         for name in names {
@@ -61,7 +61,7 @@ impl<W: Write> Writer<W> {
         writeln!(self.output, "{us} {name} {action} {offset_bytes} {bytes}")
     }
 
-    /// Closes the files and gives the output back, flushed.
+    /// Closes the files, flushes the output and returns it.
     ///
     /// # Errors
     /// If the output fails.
@@ -81,14 +81,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_name_that_cannot_be_carried_is_refused() {
+    fn iolog_writer_rejects_blank_empty_or_long_file_names() {
         for name in ["", "a b", "a\nb", &"x".repeat(257)] {
             assert!(matches!(Writer::new(Vec::new(), &[name]), Err(TraceWrong::Name { .. })));
         }
     }
 
     #[test]
-    fn it_is_written_as_fio_writes_it() {
+    fn iolog_writer_output_matches_fio() {
         let mut writer = Writer::new(Vec::new(), &["/dev/a"]).unwrap();
         writer.record(Span::ns(97_999), 0, TraceKind::Read, 249_856, 4096).unwrap();
         writer.record(Span::us(120), 0, TraceKind::Flush, 0, 0).unwrap();
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(
+        fn iolog_writer_output_is_read_back(
             mut ops in prop::collection::vec(
                 (0_u64..1 << 40, 0_u32..3, 0_u64..1 << 50, 1_u32..1 << 30, 0_usize..4),
                 1..50,

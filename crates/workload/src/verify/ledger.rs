@@ -1,21 +1,21 @@
-//! Which versions each block may hold: the oracle outside the device.
+//! Oracle of the versions that each block may hold, independent of the device.
 //!
-//! The rules, per block, of what NVMe promises (NVM command set: reads and writes of overlapping
-//! ranges have no order unless one completed before the other was submitted; Flush covers what
-//! completed before it was submitted):
-//! - A write that is acknowledged rules out every version whose own write had ended before it was
-//!   submitted. Writes that overlap in time leave any of them possible. A write that failed may or
-//!   may not have happened.
-//! - A read may find what was possible when it was submitted, and anything submitted before it
-//!   completed.
-//! - After a power cut a block may hold what the last completed flush (or a durable write) covered,
-//!   or anything later.
-//! - A deallocation is a write of zeroes, on a device that promises zeroes from then on: until a
-//!   flush has covered it a power cut may bring back what it took, and after that nothing may.
+//! Rules per block, from the guarantees of NVMe (NVM command set: reads and writes of overlapping
+//! ranges have no order unless one completed before the other was submitted; Flush covers the
+//! commands that completed before it was submitted):
+//! - An acknowledged write rules out every version whose own write had ended before its submission.
+//!   After writes that overlap in time, the version of any of them is possible. A failed write may
+//!   or may not have taken effect.
+//! - A read may return any version possible at its submission, and any version submitted before its
+//!   completion.
+//! - After a power cut a block may hold the version covered by the last completed flush (or a
+//!   durable write), or any later one.
+//! - A deallocation is a write of zeroes, on a device that guarantees zeroes from then on. Until a
+//!   flush has covered it, a power cut may restore the deallocated data; afterwards it may not.
 //!
-//! Memory: eight bytes a block in pages of 4096 blocks, made when first written, and a list only
-//! for blocks where more than one version is possible. A map keeps what was acknowledged since the
-//! last flush.
+//! Memory: eight bytes per block in pages of 4096 blocks, allocated at the first write, and a list
+//! only for blocks with more than one possible version. A map keeps the blocks acknowledged since
+//! the last flush.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const PAGE_BLOCKS: u64 = 4096;
 /// One block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The latest version that was submitted; 0 if none was.
+    /// The latest submitted version; 0 if none.
     issued: u32,
     /// After a power cut the block holds this version or a later one.
     durable: u32,
@@ -39,10 +39,10 @@ struct Slot {
 struct Candidate {
     from: u32,
     to: u32,
-    /// What was the latest submitted version when this write ended; `None` while in flight.
+    /// The latest submitted version when this write ended; `None` while in flight.
     ended: Option<u32>,
-    /// The oldest version that may come after this one on the device: of a write that was in flight when
-    /// this one was submitted; else its own.
+    /// The oldest version that the device may apply after this one: that of the oldest write in flight
+    /// when this one was submitted; else its own.
     floor: u32,
 }
 
@@ -66,36 +66,36 @@ pub struct FlushTicket {
     life: u32,
 }
 
-/// A read between its submission and its completion. Can be used again for another.
+/// A read between its submission and its completion. Reusable for another read.
 #[derive(Clone, Debug, Default)]
 pub struct ReadTicket {
     lba: u64,
     /// The latest submitted version of each block at the read's submission.
     issued: Vec<u32>,
-    /// What else was possible then, by block from `lba`.
+    /// Versions possible then, for blocks with more than one, in order of LBA.
     uncertain: Vec<(u64, Versions)>,
 }
 
-/// What every block of a device may hold.
+/// The versions that every block of a device may hold.
 #[derive(Debug)]
 pub struct Ledger {
     blocks: u64,
-    /// What nobody of this run has written may hold anything.
+    /// Blocks that this run has not written may hold anything.
     unknown: bool,
     pages: Vec<Option<Box<[Slot]>>>,
     /// Blocks with writes in flight or more than one possible version.
     uncertain: BTreeMap<u64, Vec<Candidate>>,
-    /// Acknowledged since the last flush was submitted: the oldest version possible then.
+    /// Blocks acknowledged since the last flush was submitted, with the oldest version possible then.
     dirty: BTreeMap<u64, u32>,
     /// The same, for each flush in flight.
     flushing: BTreeMap<u64, BTreeMap<u64, u32>>,
     flushes: u64,
-    /// Counts power cuts: tickets from before one are void.
+    /// Number of power cuts; tickets from before the last are void.
     life: u32,
 }
 
 impl Ledger {
-    /// A device of so many blocks, none of them written.
+    /// A device of `blocks` blocks, none of them written.
     ///
     /// # Panics
     /// If a stamp could not name the last one.
@@ -113,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// A device that somebody else may have written to: until this run has, a block may hold anything.
+    /// A device that may have been written before: a block may hold anything until this run writes it.
     ///
     /// # Panics
     /// As [`Ledger::new`].
@@ -146,7 +146,7 @@ impl Ledger {
         );
     }
 
-    /// A write is about to be submitted. All its blocks get one new version.
+    /// Call before submitting a write. All its blocks get the same new version.
     ///
     /// # Panics
     /// If the blocks are not on the device.
@@ -154,7 +154,7 @@ impl Ledger {
         self.start(lba, blocks, after)
     }
 
-    /// A deallocation is about to be submitted. From then on it is as a write, whose blocks hold zeroes.
+    /// Call before submitting a deallocation. It is then treated as a write of zeroes.
     ///
     /// # Panics
     /// As [`Ledger::start_write`].
@@ -178,14 +178,14 @@ impl Ledger {
         WriteTicket { lba, blocks, version, life: self.life }
     }
 
-    /// A write was acknowledged. `durable` says that the acknowledgement also promises durability
+    /// Call when a write is acknowledged. `durable`: the acknowledgement also guarantees durability
     /// (Force Unit Access, or a device without a volatile cache).
     ///
     /// # Panics
     /// If the ticket is from before a power cut.
     pub fn finish_write(&mut self, write: WriteTicket, durable: bool) {
         if durable {
-            // Later writes may have ruled out what came between, and may still be lost themselves.
+            // Later writes may have ruled out the versions in between, and may still be lost themselves.
             for lba in write.lba..write.lba + u64::from(write.blocks) {
                 let own = |one: &&Candidate| one.ended.is_none() && one.to == write.version;
                 let floor = self.uncertain.get(&lba).and_then(|all| all.iter().find(own));
@@ -209,7 +209,7 @@ impl Ledger {
         }
     }
 
-    /// A write failed: its blocks may or may not have been written.
+    /// Call when a write fails: its blocks may or may not have been written.
     ///
     /// # Panics
     /// As [`Ledger::finish_write`].
@@ -243,7 +243,7 @@ impl Ledger {
         }
     }
 
-    /// A read is about to be submitted.
+    /// Call before submitting a read.
     ///
     /// # Panics
     /// If the blocks are not on the device.
@@ -253,8 +253,7 @@ impl Ledger {
         read
     }
 
-    /// As [`Ledger::start_read`], with a ticket that has been used before: no allocation once it
-    /// has grown.
+    /// As [`Ledger::start_read`], with a reused ticket: no allocation once it has grown.
     ///
     /// # Panics
     /// As [`Ledger::start_read`].
@@ -273,13 +272,13 @@ impl Ledger {
         }));
     }
 
-    /// A read has completed: checks what it found.
+    /// Checks the contents returned by a completed read.
     ///
     /// # Errors
-    /// The first block that holds what it cannot.
+    /// The first block with contents that are not allowed.
     ///
     /// # Panics
-    /// If the buffer is not the blocks that were asked for.
+    /// If the buffer's length does not match the blocks of the read.
     pub fn check_read(
         &self,
         read: &ReadTicket,
@@ -296,7 +295,7 @@ impl Ledger {
             let then = read.issued[at];
             let now = self.slot(lba).issued;
             let possible = uncertain.next_if(|(other, _)| *other == lba).map(|(_, set)| set);
-            // Everything submitted since may be there, whether it has ended or not.
+            // Any version submitted since may be there, whether its write has ended or not.
             let allow = |version| match possible {
                 None => range_allows(then, now, version),
                 Some(set) => {
@@ -323,20 +322,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// A flush is about to be submitted.
+    /// Call before submitting a flush.
     pub fn start_flush(&mut self) -> FlushTicket {
         self.flushes += 1;
         self.flushing.insert(self.flushes, std::mem::take(&mut self.dirty));
         FlushTicket { number: self.flushes, life: self.life }
     }
 
-    /// A flush was acknowledged: what was acknowledged before its submission is durable.
+    /// Call when a flush is acknowledged: writes acknowledged before its submission are durable.
     ///
     /// # Panics
     /// If the ticket is from before a power cut.
     pub fn finish_flush(&mut self, flush: FlushTicket) {
         assert_eq!(flush.life, self.life, "the flush was lost in a power cut");
-        // An earlier flush that is still in flight covers nothing that this one does not.
+        // An earlier flush still in flight covers a subset of this one.
         let still = self.flushing.split_off(&(flush.number + 1));
         for covered in std::mem::replace(&mut self.flushing, still).into_values() {
             for (lba, version) in covered {
@@ -346,14 +345,14 @@ impl Ledger {
         }
     }
 
-    /// A flush failed: it promises nothing.
+    /// Call when a flush fails: it guarantees nothing.
     ///
     /// # Panics
     /// As [`Ledger::finish_flush`].
     pub fn fail_flush(&mut self, flush: FlushTicket) {
         assert_eq!(flush.life, self.life, "the flush was lost in a power cut");
         let Some(covered) = self.flushing.remove(&flush.number) else { return };
-        // The next flush, in flight or to come, covers what this one would have.
+        // The next flush, in flight or to come, also covers the blocks of this one.
         let next = match self.flushing.range_mut(flush.number..).next() {
             Some((_, next)) => next,
             None => &mut self.dirty,
@@ -363,7 +362,7 @@ impl Ledger {
         }
     }
 
-    /// The power failed: whatever was in flight has ended, and each block holds its last durable
+    /// Call at a power cut: commands in flight have ended, and each block holds its last durable
     /// version or a later one. Tickets from before are void.
     pub fn power_cut(&mut self) {
         self.life += 1;
@@ -383,14 +382,14 @@ impl Ledger {
         }
     }
 
-    /// After a power cut, once a block was read and found allowed: from now on it holds what was
-    /// found, and no read may find another version until it is written. Nothing happens if it is
-    /// certain already or a write is in flight.
+    /// Call after a power cut when a block was read and its contents allowed: from now on only the
+    /// version read is possible, until the block is written. No effect if it is certain already or a
+    /// write is in flight.
     pub fn settle(&mut self, lba: u64, stamps: &Stamps, block: &[u8], stamps_only: bool) {
         let Some([one]) = self.uncertain.get_mut(&lba).map(Vec::as_mut_slice) else { return };
         let version = match stamps.identify(block, self.blocks, stamps_only) {
             Found::Stamp { lba: named, version } if named == lba => one.full_version(version),
-            // Whichever deallocation left them: nothing from before the last may come again.
+            // Any deallocation in the range may have left them; versions before the last one are ruled out.
             Found::Zeroes => last_trim(one.from, one.to).or((one.from == 0).then_some(0)),
             _ => None,
         };
@@ -401,12 +400,12 @@ impl Ledger {
         self.forget_if_certain(lba);
     }
 
-    /// The next blocks from `from` on that were ever written, at most `most` of them, for reading
+    /// The next run of blocks from `from` on that were ever written, at most `most` of them, for reading
     /// everything back.
     pub fn next_written(&self, from: u64, most: u32) -> Option<(u64, u32)> {
         let mut lba = from;
         while self.slot(lba).issued == 0 {
-            // Skip a page that was never made in one step.
+            // Skip an unallocated page in one step.
             let at = (lba / PAGE_BLOCKS) as usize;
             lba = match self.pages.get(at) {
                 None => return None,
@@ -418,7 +417,7 @@ impl Ledger {
         Some((lba, 1 + run.count() as u32))
     }
 
-    /// The next blocks from `from` on of which more than one version may be there, at most `most` of
+    /// The next run of blocks from `from` on with more than one possible version, at most `most` of
     /// them: after a power cut, those that it may have changed.
     pub fn next_uncertain(&self, from: u64, most: u32) -> Option<(u64, u32)> {
         let (&lba, _) = self.uncertain.range(from..).next()?;
@@ -427,14 +426,14 @@ impl Ledger {
         Some((lba, 1 + run.count() as u32))
     }
 
-    /// How many blocks have a write in flight or more than one possible version.
+    /// Number of blocks with a write in flight or more than one possible version.
     pub fn uncertain(&self) -> usize {
         self.uncertain.len()
     }
 }
 
 impl Candidate {
-    /// The version of this range that has these low bits, if there is one.
+    /// The version in this range with these low bits, if any.
     fn full_version(&self, stamped: u32) -> Option<u32> {
         let from = self.from.max(1);
         let ahead = stamped.wrapping_sub(from) & super::versions::STAMP_VERSION_MASK;

@@ -1,31 +1,31 @@
-//! The contents of a block: a stamp that names LBA and version, and what follows from it.
+//! Contents of a block: a stamp of LBA and version, and a body derived from it.
 //!
 //! The stamp is the pair (LBA, 40 bits; version, 24 bits) under a keyed Feistel network, so it
 //! decodes without a table. The rest is a Weyl sequence from the stamp under another key, each term
-//! multiplied and folded once: one multiplication for eight bytes. The first word after the stamp
-//! also tells a true stamp from 64 bits that merely decode to something.
+//! multiplied and folded once: one multiplication per eight bytes. The first word after the stamp
+//! also distinguishes a true stamp from arbitrary 64 bits, which decode to some LBA and version too.
 
 use super::{Mismatch, Versions};
 use crate::limits::{STAMP_LBA_BITS, STAMP_LBAS};
 
-/// Makes and reads the contents of one run.
+/// Generates and decodes the contents of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     keys: [u32; 4],
     body_key: u64,
 }
 
-/// What a block begins with.
+/// Classification of a block by its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A stamp of this run.
     Stamp {
-        /// The block it was written to.
+        /// LBA that the block was written to.
         lba: u64,
         /// The low 24 bits of its version.
         version: u32,
     },
-    /// Zeroes, as a block that was never written.
+    /// Zeroes, like a block that was never written.
     Zeroes,
     Foreign {
         /// Its first eight bytes.
@@ -38,14 +38,13 @@ const VERSION_BITS: u32 = 64 - STAMP_LBA_BITS;
 const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
 
 impl Stamps {
-    /// The contents of the run with this seed.
+    /// Contents of the run with this seed.
     pub fn new(seed: u64) -> Stamps {
         let mut rng = runtime::Rng::for_part(seed, "stamps");
         let keys = std::array::from_fn(|_| rng.next_u64() as u32);
         Stamps { keys, body_key: rng.next_u64() }
     }
 
-    /// The stamp of a block.
     pub fn encode(&self, lba: u64, version: u32) -> u64 {
         let pair = lba << VERSION_BITS | u64::from(version) & VERSION_MASK;
         let (mut left, mut right) = ((pair >> 32) as u32, pair as u32);
@@ -55,7 +54,7 @@ impl Stamps {
         u64::from(left) << 32 | u64::from(right)
     }
 
-    /// The LBA and the low 24 bits of the version that a stamp names. Any word names something.
+    /// The LBA and the low 24 bits of the version in a stamp. Every word decodes to some pair.
     pub fn decode(&self, stamp: u64) -> (u64, u32) {
         let (mut left, mut right) = ((stamp >> 32) as u32, stamp as u32);
         for key in self.keys.into_iter().rev() {
@@ -65,10 +64,10 @@ impl Stamps {
         (pair >> VERSION_BITS, (pair & VERSION_MASK) as u32)
     }
 
-    /// Fills the blocks from `lba` on with this version of them.
+    /// Fills the buffer with this version of the blocks from `lba` on.
     ///
     /// # Panics
-    /// If the buffer is not whole blocks of at least 16 bytes, or a stamp cannot name the last LBA.
+    /// If the buffer is not whole blocks of at least 16 bytes, or the last LBA does not fit a stamp.
     pub fn fill(&self, buffer: &mut [u8], lba: u64, block_bytes: u32, version: u32) {
         assert_whole(buffer.len(), lba, block_bytes);
         for (lba, block) in (lba..).zip(buffer.chunks_exact_mut(block_bytes as usize)) {
@@ -83,8 +82,8 @@ impl Stamps {
         }
     }
 
-    /// What a block begins with. With `stamps_only`, any word that names an LBA below `lbas` is
-    /// taken for a stamp; else the word after it must follow from it.
+    /// Classifies a block. With `stamps_only`, any word that decodes to an LBA below `lbas` counts as a
+    /// stamp; else the next word must be the one derived from it.
     pub fn identify(&self, block: &[u8], lbas: u64, stamps_only: bool) -> Found {
         let word = |at: usize| {
             let bytes = block.get(at * WORD..(at + 1) * WORD)?;
@@ -103,11 +102,11 @@ impl Stamps {
         Found::Foreign { word: first }
     }
 
-    /// Checks the blocks from `lba` on. `expected` says, for each LBA, which versions it may hold;
-    /// `stamps_only` looks at nothing but the stamps.
+    /// Checks the blocks from `lba` on. `expected` returns the versions allowed for an LBA;
+    /// `stamps_only` checks only the stamps.
     ///
     /// # Errors
-    /// The first block that holds something else.
+    /// The first block with other contents.
     ///
     /// # Panics
     /// As [`Stamps::fill`].
@@ -132,7 +131,7 @@ impl Stamps {
         Ok(())
     }
 
-    /// The first byte that is wrong, if any is.
+    /// Index of the first wrong byte, if any.
     pub(super) fn wrong_byte(
         &self,
         block: &[u8],
@@ -175,7 +174,7 @@ impl Stamps {
         byte: u32,
         stamps_only: bool,
     ) -> Mismatch {
-        // A block whose stamp was accepted is what it says, even if torn right after the stamp.
+        // An accepted stamp identifies its block, even if it is torn right after the stamp.
         let found = self.identify(block, lbas, stamps_only || byte > 0);
         Mismatch { lba, found, expected, byte }
     }
@@ -192,7 +191,7 @@ fn assert_whole(bytes: usize, lba: u64, block_bytes: u32) {
 /// The step of the Weyl sequence: 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One multiplication and one fold: enough that no bit of a block looks like its neighbour's.
+/// One multiplication and one fold: enough to decorrelate the bits of neighbouring words.
 const fn fold(weyl: u64) -> u64 {
     let product = (weyl ^ (weyl >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     product ^ (product >> 32)
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_stay_the_same_for_ever() {
+    fn stamp_contents_match_golden_checksum() {
         let words: Vec<u64> = blocks(5, 1, 3)
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misdirected_write_is_named() {
+    fn misdirected_write_is_reported() {
         let mut buffer = blocks(100, 4, 7);
         assert_eq!(check(&buffer, 100, 7, false), Ok(()));
         let (one, other) = buffer.split_at_mut(2 * BLOCK as usize);
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_data_is_named() {
+    fn stale_data_is_reported() {
         let buffer = blocks(100, 1, 6);
         let want = "LBA 100: stale or early: holds version 6: expected version 7";
         assert_eq!(said(check(&buffer, 100, 7, false)), want);
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_block_is_found_at_its_first_wrong_byte() {
+    fn torn_block_is_reported_at_first_wrong_byte() {
         let (new, old) = (blocks(100, 1, 7), blocks(100, 1, 6));
         for at in [8, 9, 255, 256, 504] {
             let torn = [&new[..at], &old[at..]].concat();
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroes_and_strangers_are_told_apart() {
+    fn zeroes_and_foreign_contents_are_distinguished() {
         let zeroes = vec![0; 512];
         let want = "LBA 9: holds zeroes: expected version 1";
         assert_eq!(said(check(&zeroes, 9, 1, false)), want);
@@ -287,13 +286,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not whole blocks")]
-    fn half_a_block_is_the_callers_mistake() {
+    fn fill_of_partial_block_panics() {
         Stamps::new(1).fill(&mut [0; 700], 0, BLOCK, 1);
     }
 
     proptest! {
         #[test]
-        fn a_stamp_names_what_was_put_in(
+        fn stamp_decodes_to_encoded_lba_and_version(
             seed: u64,
             lba in 0..STAMP_LBAS,
             version in 0_u32..1 << 24,
@@ -303,13 +302,13 @@ mod tests {
         }
 
         #[test]
-        fn any_changed_byte_is_found(
+        fn any_changed_byte_is_detected(
             lba in 0..STAMP_LBAS,
             version in 1_u32..1 << 24,
             at in 0_usize..512,
             flip in 1_u8..,
         ) {
-            // What a write could have: the others are deallocations.
+            // Odd, because versions that are multiples of 16 are deallocations.
             let version = version | 1;
             let mut buffer = blocks(lba, 1, version);
             buffer[at] ^= flip;

@@ -2,9 +2,9 @@
 //!
 //! A version counts the writes of a block from 1; 0 means never written. Those whose last four bits are zero
 //! are deallocations: no write gets such a number, and a block with one reads as zeroes. A version wraps past
-//! 32 bits (to 1), and a stamp holds only its low bits, so versions are compared by the shorter way round
-//! (RFC 1982, serial number arithmetic). A comparison is wrong only between versions that are half
-//! a circle of writes of one block apart.
+//! 32 bits (to 1), and a stamp holds only its low bits, so versions are compared by serial number
+//! arithmetic (RFC 1982). A comparison is wrong only between versions of one block that are half the
+//! number space apart.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::limits::STAMP_LBA_BITS;
 /// The part of a version that a stamp holds.
 pub const STAMP_VERSION_MASK: u32 = ((1_u64 << (64 - STAMP_LBA_BITS)) - 1) as u32;
 
-/// Deallocations have every so many-th version.
+/// Every 16th version is a deallocation.
 const TRIM_EVERY: u32 = 16;
 
-/// The version of a write after this one; never 0, in a stamp neither.
+/// The version of a write after this one; never 0, nor are its low bits in a stamp.
 pub fn after(version: u32) -> u32 {
     let next = version.wrapping_add(1);
     if is_trim(next) { next.wrapping_add(1) } else { next }
@@ -32,13 +32,13 @@ fn is_trim(version: u32) -> bool {
     version.is_multiple_of(TRIM_EVERY)
 }
 
-/// The last deallocation of a range of versions, if there is one: never having been written is none.
+/// The last deallocation in a range of versions, if any. Version 0, never written, does not count.
 pub fn last_trim(from: u32, to: u32) -> Option<u32> {
     let last = to & !(TRIM_EVERY - 1);
     (last != 0 && (from == 0 || to.wrapping_sub(last) <= to.wrapping_sub(from))).then_some(last)
 }
 
-/// Whether `a` came before `b`. Version 0 came before every other.
+/// Whether `a` is older than `b`. Version 0 is older than every other.
 pub fn before(a: u32, b: u32) -> bool {
     match (a, b) {
         (_, 0) => false,
@@ -66,24 +66,24 @@ impl Versions {
         Versions(vec![(from, to)])
     }
 
-    /// Whether a stamp with these low bits of a version may be of the set.
+    /// Whether a stamp with these low bits of a version may belong to the set.
     pub fn allow(&self, stamped: u32) -> bool {
         self.0.iter().any(|&(from, to)| range_allows(from, to, stamped))
     }
 
-    /// Whether a block that was never written is of the set.
+    /// Whether the set contains a block that was never written.
     pub fn allow_unwritten(&self) -> bool {
         self.0.iter().any(|&(from, _)| from == 0)
     }
 
-    /// Whether a block that was deallocated is of the set.
+    /// Whether the set contains a deallocated block.
     pub fn allow_trimmed(&self) -> bool {
         self.0.iter().any(|&(from, to)| last_trim(from, to).is_some())
     }
 }
 
-/// Whether `stamped`, the low bits of a version, may be of a range. Neither 0 nor deallocations are ever
-/// stamped.
+/// Whether `stamped`, the low bits of a version, may belong to a range. Neither 0 nor deallocations are
+/// ever stamped.
 pub fn range_allows(from: u32, to: u32, stamped: u32) -> bool {
     if is_trim(stamped) || to == 0 {
         return false;
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_survives_the_wrap_and_nothing_comes_before_never() {
+    fn version_order_survives_wraparound() {
         assert!(before(0, 1) && !before(1, 0) && !before(0, 0));
         assert!(before(u32::MAX, after(u32::MAX)));
         assert_eq!(after(u32::MAX), 1);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_its_ends_and_no_more() {
+    fn version_range_includes_only_its_ends_and_between() {
         let set = Versions(vec![(3, 3), (7, 9)]);
         let held: Vec<u32> = (0..12).filter(|&version| set.allow(version)).collect();
         assert_eq!(held, [3, 7, 8, 9]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn deallocations_have_numbers_of_their_own() {
+    fn deallocation_versions_are_never_issued_to_writes() {
         assert_eq!((after(15), trim_after(15), trim_after(16)), (17, 16, 32));
         assert_eq!(
             (trim_after(0), trim_after(u32::MAX), trim_after(u32::MAX - 20)),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_across_a_stamps_wrap_holds() {
+    fn version_range_across_stamp_wraparound() {
         let end = STAMP_VERSION_MASK;
         let set = Versions::range(end - 1, end + 2);
         assert!(set.allow(end - 1) && set.allow(end) && set.allow(1) && !set.allow(2));

@@ -1,4 +1,4 @@
-//! Golden: what a mistake in a job file makes the parser say, word for word.
+//! Golden: the parser's error messages for mistakes in job files.
 
 use workload::job::parse;
 
@@ -6,7 +6,7 @@ fn said(text: &str) -> String {
     parse("a.fio", text).expect_err(text).to_string()
 }
 
-/// A line of a section, and what is said of it.
+/// A line of a section, and its error message.
 const VALUES: &[(&str, &str)] = &[
     (
         "bs=4x",
@@ -92,14 +92,14 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_mistake_in_a_value_says_where_and_what_was_expected() {
+fn value_error_has_line_and_expected_form() {
     for (line, want) in VALUES {
         assert_eq!(said(&format!("[j]\n{line}\n")), format!("a.fio:2: {want}"), "{line}");
     }
 }
 
 #[test]
-fn a_mistake_in_the_structure_says_where_and_what_was_expected() {
+fn structure_error_has_line_and_expected_form() {
     for (text, want) in [
         ("", "a.fio:1: no job: expected at least one section [name] besides [global]"),
         (
@@ -118,7 +118,7 @@ fn a_mistake_in_the_structure_says_where_and_what_was_expected() {
 }
 
 #[test]
-fn every_mistake_is_said_once_and_in_order() {
+fn job_errors_reported_once_in_line_order() {
     let text = "[global]\nbs=4x\n[one]\nrw=reed\n[two]\niodepth=none\n";
     let lines = said(text);
     let starts: Vec<&str> = lines.lines().map(|line| &line[..13]).collect();

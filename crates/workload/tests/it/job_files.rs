@@ -1,10 +1,10 @@
-//! Whole job files: what is meant by them.
+//! Parsing of whole job files.
 
 use runtime::Span;
 use workload::job::{Amount, BlockSizes, Direction, Distribution, RateProcess, parse};
 
 #[test]
-fn globals_hold_for_what_follows_and_a_section_has_the_last_word() {
+fn global_settings_apply_below_and_sections_override() {
     let file = parse(
         "a.fio",
         "; steady state\n[global]\nioengine=libaio\nbs=4k\niodepth=32 # deep\nruntime=10\n\
@@ -32,7 +32,7 @@ fn globals_hold_for_what_follows_and_a_section_has_the_last_word() {
 }
 
 #[test]
-fn each_direction_has_its_own_sizes_rates_and_zones() {
+fn sizes_rates_and_zones_per_direction() {
     let file = parse(
         "a.fio",
         "[j]\nrw=randrw\nbssplit=4k/50:1k/:32k/,8k/100\nrate_iops=100,\nrate_process=poisson\n\
@@ -51,14 +51,14 @@ fn each_direction_has_its_own_sizes_rates_and_zones() {
 }
 
 #[test]
-fn every_size_of_a_percentage_list_with_blanks_gets_its_share() {
+fn bssplit_blank_percentages_share_the_remainder() {
     let file = parse("a.fio", "[j]\nbssplit=4k/:8k/:16k/\n").unwrap();
     let split = BlockSizes::Split(vec![(4096, 34), (8192, 33), (16384, 33)]);
     assert_eq!(file.jobs[0].block_size.read, split);
 }
 
 #[test]
-fn a_checksum_asks_for_stamps_and_says_so() {
+fn verify_checksum_enables_stamps_with_note() {
     let file = parse("a.fio", "[j]\nrw=randwrite\nverify=crc32c\nverify_fatal=1\n").unwrap();
     let verify = file.jobs[0].verify;
     assert!(verify.on && verify.read_back && verify.fatal);
@@ -66,7 +66,7 @@ fn a_checksum_asks_for_stamps_and_says_so() {
 }
 
 #[test]
-fn a_batch_is_never_larger_than_the_depth() {
+fn iodepth_batch_is_clamped_to_iodepth() {
     for (batch, want) in [("0", 8), ("4", 4), ("64", 8)] {
         let text = format!("[j]\niodepth=8\niodepth_batch_submit={batch}\n");
         assert_eq!(parse("a.fio", &text).unwrap().jobs[0].iodepth_batch, want);
@@ -74,7 +74,7 @@ fn a_batch_is_never_larger_than_the_depth() {
 }
 
 #[test]
-fn a_recording_may_have_several_files() {
+fn read_iolog_accepts_several_files() {
     let text = "[j]\nread_iolog=a.log:b.log\nreplay_time_scale=200\nreplay_no_stall=0\n";
     let trace = parse("a.fio", text).unwrap().jobs.remove(0).trace.unwrap();
     assert_eq!(trace.paths, ["a.log", "b.log"]);
@@ -83,14 +83,14 @@ fn a_recording_may_have_several_files() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_the_parser_panic(
+    fn arbitrary_job_file_does_not_panic(
         text in "(\\[[a-z]{0,3}\\]?\n|[a-z_]{0,8}=?[ -~é]{0,12}\n){0,8}",
     ) {
         let _ = parse("a.fio", &text);
     }
 
     #[test]
-    fn no_value_of_a_known_key_makes_the_parser_panic(
+    fn arbitrary_value_of_known_key_does_not_panic(
         at in 0..workload::job::KEYS.len(),
         value in "[0-9a-z%:/,.-]{0,16}",
     ) {

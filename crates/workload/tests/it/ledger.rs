@@ -1,11 +1,11 @@
-//! What a read may find: with writes in flight, after flushes and after a power cut. The device of
-//! the property test is a block that applies its writes at moments of its own choosing.
+//! Versions that a read may return: with writes in flight, after flushes and after a power cut. The device
+//! of the property test is a block that applies its writes at random times.
 
 use proptest::prelude::*;
 use workload::verify::{FlushTicket, Ledger, Mismatch, Stamps, WriteTicket};
 
 const BLOCK: u32 = 512;
-/// Every version so many apart is a deallocation.
+/// Versions that are multiples of this are deallocations.
 const TRIM: u32 = 16;
 
 struct World {
@@ -32,7 +32,7 @@ impl World {
         self.ledger.check_read(&read, &self.stamps, &block, BLOCK, false)
     }
 
-    /// Which of the versions up to 9 a read may find.
+    /// The versions up to 9 that a read may return.
     fn allowed(&self, lba: u64) -> Vec<u32> {
         (0..10).filter(|&version| self.read(lba, version).is_ok()).collect()
     }
@@ -56,7 +56,7 @@ impl World {
 }
 
 #[test]
-fn a_block_holds_zeroes_then_what_was_last_acknowledged() {
+fn read_allows_zeroes_then_last_acknowledged_write() {
     let mut world = world();
     assert_eq!(world.allowed(5), [0]);
     world.write(5);
@@ -69,7 +69,7 @@ fn a_block_holds_zeroes_then_what_was_last_acknowledged() {
 }
 
 #[test]
-fn a_write_in_flight_may_or_may_not_be_seen() {
+fn read_allows_write_in_flight_or_previous() {
     let mut world = world();
     world.write(5);
     let write = world.ledger.start_write(5, 1);
@@ -79,7 +79,7 @@ fn a_write_in_flight_may_or_may_not_be_seen() {
 }
 
 #[test]
-fn a_read_may_find_whatever_was_submitted_until_it_completed() {
+fn read_allows_writes_submitted_before_its_completion() {
     let mut world = world();
     world.write(5);
     let read = world.ledger.start_read(5, 1);
@@ -96,7 +96,7 @@ fn a_read_may_find_whatever_was_submitted_until_it_completed() {
 }
 
 #[test]
-fn writes_that_overlap_in_time_leave_either_until_a_later_one_ends() {
+fn overlapping_writes_allow_either_until_later_write() {
     let mut world = world();
     let one = world.ledger.start_write(5, 1);
     let two = world.ledger.start_write(5, 1);
@@ -111,7 +111,7 @@ fn writes_that_overlap_in_time_leave_either_until_a_later_one_ends() {
 }
 
 #[test]
-fn a_failed_write_may_have_happened() {
+fn failed_write_may_have_taken_effect() {
     let mut world = world();
     world.write(5);
     let write = world.ledger.start_write(5, 1);
@@ -122,7 +122,7 @@ fn a_failed_write_may_have_happened() {
 }
 
 #[test]
-fn after_a_power_cut_the_last_flushed_version_or_a_later_one_is_there() {
+fn power_cut_allows_last_flushed_version_or_later() {
     let mut world = world();
     world.write(5);
     world.write(5);
@@ -145,7 +145,7 @@ fn after_a_power_cut_the_last_flushed_version_or_a_later_one_is_there() {
 }
 
 #[test]
-fn a_flush_covers_what_was_acknowledged_before_its_submission() {
+fn flush_covers_writes_acknowledged_before_submission() {
     let mut world = world();
     world.write(5);
     let flush = world.ledger.start_flush();
@@ -156,7 +156,7 @@ fn a_flush_covers_what_was_acknowledged_before_its_submission() {
 }
 
 #[test]
-fn a_later_flush_covers_an_earlier_one_and_a_failed_one_covers_nothing() {
+fn later_flush_covers_earlier_failed_flush_covers_nothing() {
     let mut one = world();
     one.write(5);
     let _earlier: FlushTicket = one.ledger.start_flush();
@@ -181,10 +181,10 @@ fn a_later_flush_covers_an_earlier_one_and_a_failed_one_covers_nothing() {
     assert_eq!(third.allowed(5), [1]);
 }
 
-/// Submitted first and applied last, the first write lies over the durable one; a later write that is
-/// acknowledged rules it out, and is lost with the power.
+/// The first write is submitted first and applied last, over the durable one; a later acknowledged write
+/// rules it out, and is lost at the power cut.
 #[test]
-fn a_durable_write_makes_nothing_durable_that_came_after_it() {
+fn durable_write_leaves_later_writes_volatile() {
     let mut world = world();
     let first = world.ledger.start_write(5, 1);
     let durable = world.ledger.start_write(5, 1);
@@ -197,7 +197,7 @@ fn a_durable_write_makes_nothing_durable_that_came_after_it() {
 }
 
 #[test]
-fn a_durable_write_needs_no_flush() {
+fn fua_write_survives_power_cut_without_flush() {
     let mut world = world();
     let write = world.ledger.start_write(5, 1);
     world.ledger.finish_write(write, true);
@@ -206,7 +206,7 @@ fn a_durable_write_needs_no_flush() {
 }
 
 #[test]
-fn what_was_found_after_a_power_cut_stays() {
+fn version_settled_after_power_cut_is_kept() {
     let mut world = world();
     for _ in 0..3 {
         world.write(5);
@@ -223,7 +223,7 @@ fn what_was_found_after_a_power_cut_stays() {
 }
 
 #[test]
-fn a_deallocated_block_is_zeroes_and_after_a_power_cut_zeroes_or_what_it_was() {
+fn trim_reads_zeroes_or_old_data_after_power_cut() {
     let mut world = world();
     world.write(5);
     world.write(5);
@@ -231,7 +231,7 @@ fn a_deallocated_block_is_zeroes_and_after_a_power_cut_zeroes_or_what_it_was() {
     world.trim(5);
     assert_eq!(world.allowed(5), [0], "zeroes, at once");
     world.ledger.power_cut();
-    // Numbers that no write had lie between the two.
+    // Versions in between were never issued to a write.
     assert_eq!(world.allowed(5)[..2], [0, 2], "what it held, and nothing older");
     let zeroes = world.contents(5, 0);
     world.ledger.settle(5, &world.stamps, &zeroes, false);
@@ -241,7 +241,7 @@ fn a_deallocated_block_is_zeroes_and_after_a_power_cut_zeroes_or_what_it_was() {
 }
 
 #[test]
-fn a_flush_makes_a_deallocation_final() {
+fn flushed_trim_survives_power_cut() {
     let mut world = world();
     world.write(5);
     world.trim(5);
@@ -254,9 +254,9 @@ fn a_flush_makes_a_deallocation_final() {
     assert!(world.read(5, TRIM + 1).is_ok() && world.read(5, 0).is_err());
 }
 
-/// Not what may hold anything because nobody of this run has written it.
+/// It is not treated as a block with arbitrary contents because this run has not written it.
 #[test]
-fn a_deallocated_block_of_an_unknown_device_is_zeroes() {
+fn trimmed_block_of_unknown_device_reads_zeroes() {
     let mut world = World { ledger: Ledger::over_unknown(10), ..world() };
     assert!(world.read(5, 3).is_ok());
     world.trim(5);
@@ -264,7 +264,7 @@ fn a_deallocated_block_of_an_unknown_device_is_zeroes() {
 }
 
 #[test]
-fn one_write_of_many_blocks_has_one_version_above_all_of_theirs() {
+fn multi_block_write_has_one_version_above_all() {
     let mut world = world();
     world.write(6);
     world.write(6);
@@ -275,7 +275,7 @@ fn one_write_of_many_blocks_has_one_version_above_all_of_theirs() {
 }
 
 #[test]
-fn what_a_power_cut_may_have_changed_can_be_walked() {
+fn next_uncertain_walks_blocks_after_power_cut() {
     let mut world = world();
     for lba in 3..9 {
         world.write(lba);
@@ -293,7 +293,7 @@ fn what_a_power_cut_may_have_changed_can_be_walked() {
 }
 
 #[test]
-fn what_was_written_can_be_walked() {
+fn next_written_walks_written_blocks() {
     let mut world = world();
     for lba in [3, 4, 5, 4096, 9_999] {
         world.write(lba);
@@ -309,17 +309,17 @@ fn what_was_written_can_be_walked() {
 
 #[test]
 #[should_panic(expected = "lost in a power cut")]
-fn a_ticket_from_before_a_power_cut_is_void() {
+fn ticket_from_before_power_cut_panics() {
     let mut world = world();
     let write = world.ledger.start_write(5, 1);
     world.ledger.power_cut();
     world.ledger.finish_write(write, false);
 }
 
-/// A device with one block, a volatile cache and no hurry.
+/// A device with one block and a volatile cache that applies writes late.
 #[derive(Default)]
 struct Device {
-    /// Submitted and not yet applied, and whether it goes through the cache.
+    /// Versions submitted and not yet applied, and whether each goes through the cache.
     pending: Vec<(u32, bool)>,
     cache: u32,
     media: u32,
@@ -338,10 +338,10 @@ impl Device {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever a correct device does, it is never blamed; and where the ledger is certain, nothing
-    /// but what the device holds is allowed.
+    /// No behaviour of a correct device is reported as an error; and if the ledger is certain, only the
+    /// version that the device holds is allowed.
     #[test]
-    fn a_correct_device_is_never_blamed(
+    fn ledger_accepts_any_correct_device(
         steps in prop::collection::vec((0_u8..8, any::<u16>()), 1..60),
     ) {
         let mut world = world();

@@ -1,4 +1,4 @@
-//! Jobs, recordings and reports from outside, in one program.
+//! Jobs, recordings and reports through the public API, in one test binary.
 
 mod job_errors;
 mod job_files;

@@ -1,4 +1,4 @@
-//! What a job's words make of its operations, through the public face.
+//! Operations generated from job settings, through the public API.
 
 use proptest::prelude::*;
 use runtime::Span;
@@ -19,7 +19,7 @@ fn refused(settings: &str) -> String {
     Ops::new(&job(settings), 1, 1, TARGET).unwrap_err().to_string()
 }
 
-/// How often each 4 KiB block is covered.
+/// Number of operations that cover each 4 KiB block.
 fn cover(ops: &[Op]) -> Vec<u32> {
     let mut seen = vec![0; (TARGET.capacity_bytes / 4096) as usize];
     for op in ops {
@@ -31,7 +31,7 @@ fn cover(ops: &[Op]) -> Vec<u32> {
 }
 
 #[test]
-fn a_random_pass_visits_every_block_once_and_the_next_pass_in_another_order() {
+fn random_map_visits_each_block_once_per_pass() {
     let all = ops("rw=randread bs=4k io_size=128m");
     let (first, second) = all.split_at(all.len() / 2);
     assert_eq!(first.len(), 16_384);
@@ -42,7 +42,7 @@ fn a_random_pass_visits_every_block_once_and_the_next_pass_in_another_order() {
 }
 
 #[test]
-fn reads_and_writes_of_a_mixed_job_share_the_map() {
+fn randrw_reads_and_writes_share_random_map() {
     let all = ops("rw=randrw rwmixread=70 bs=4k");
     assert!(cover(&all).iter().all(|&times| times == 1));
     let reads = all.iter().filter(|op| op.kind == OpKind::Read).count();
@@ -50,7 +50,7 @@ fn reads_and_writes_of_a_mixed_job_share_the_map() {
 }
 
 #[test]
-fn trims_take_the_whole_region_and_move_nothing() {
+fn trim_job_covers_region_and_transfers_no_data() {
     for settings in
         ["rw=trim bs=4k", "rw=randtrim bs=4k", "rw=trim bs=1k,2k,4k", "rw=trim bs=1k,4k"]
     {
@@ -59,13 +59,13 @@ fn trims_take_the_whole_region_and_move_nothing() {
         assert!(all.iter().all(|op| op.kind == OpKind::Trim), "{settings}");
         assert_eq!(job(settings).data_bytes_max(), 0);
     }
-    // As fio: flushes count writes.
+    // As in fio: `fsync` counts writes only.
     assert_eq!(ops("rw=trim bs=4k fsync=2 end_fsync=1 number_ios=5").len(), 5);
 }
 
-/// As fio 3.33: `number_ios` and `io_size` count the pairs.
+/// As in fio 3.33: `number_ios` and `io_size` count pairs.
 #[test]
-fn a_trim_is_followed_by_the_write_of_what_it_trimmed() {
+fn trimwrite_writes_each_trimmed_range() {
     for settings in ["rw=trimwrite bs=4k", "rw=randtrimwrite bssplit=4k/50:16k/50 norandommap"] {
         let all = ops(&format!("{settings} io_size=1m"));
         for pair in all.chunks_exact(2) {
@@ -89,7 +89,7 @@ fn a_trim_is_followed_by_the_write_of_what_it_trimmed() {
 }
 
 #[test]
-fn without_the_map_some_blocks_come_twice() {
+fn norandommap_repeats_some_blocks() {
     for settings in ["rw=randread norandommap", "rw=randread blockalign=4k"] {
         let all = ops(settings);
         assert_eq!(all.len(), 16_384);
@@ -98,14 +98,14 @@ fn without_the_map_some_blocks_come_twice() {
 }
 
 #[test]
-fn a_sequential_job_wraps_at_the_regions_end() {
+fn sequential_job_wraps_at_region_end() {
     let all = ops("rw=write bs=32k offset=1m size=64k io_size=160k");
     let places: Vec<u64> = all.iter().map(|op| op.offset_bytes - (1 << 20)).collect();
     assert_eq!(places, [0, 32 << 10, 0, 32 << 10, 0]);
 }
 
 #[test]
-fn sequential_reads_and_writes_have_a_position_each() {
+fn sequential_rw_has_separate_positions() {
     let all = ops("rw=rw bs=4k number_ios=1000");
     for kind in [OpKind::Read, OpKind::Write] {
         let of_kind: Vec<u64> =
@@ -116,7 +116,7 @@ fn sequential_reads_and_writes_have_a_position_each() {
 }
 
 #[test]
-fn clones_have_their_own_chance_and_their_own_region() {
+fn clones_have_own_rng_and_region() {
     let job = job("rw=randread bs=4k size=1m offset_increment=25%");
     let clone = |k| Ops::new(&job, k, 1, TARGET).unwrap();
     assert_eq!(clone(2).region().from, 32 << 20);
@@ -126,7 +126,7 @@ fn clones_have_their_own_chance_and_their_own_region() {
 }
 
 #[test]
-fn flushes_come_after_every_so_many_writes_and_at_the_end() {
+fn fsync_every_n_writes_and_end_fsync() {
     let kinds: String = ops("rw=write bs=4k number_ios=5 fsync=2 end_fsync=1")
         .iter()
         .map(|op| if op.kind == OpKind::Flush { 'F' } else { 'w' })
@@ -136,7 +136,7 @@ fn flushes_come_after_every_so_many_writes_and_at_the_end() {
 }
 
 #[test]
-fn a_time_based_job_goes_on_until_it_is_stopped() {
+fn time_based_job_runs_until_stop() {
     let job = job("rw=write bs=4k size=8k time_based=1 runtime=1 end_fsync=1");
     let mut ops = Ops::new(&job, 0, 1, TARGET).unwrap();
     assert_eq!(ops.by_ref().take(1000).count(), 1000);
@@ -145,14 +145,14 @@ fn a_time_based_job_goes_on_until_it_is_stopped() {
 }
 
 #[test]
-fn a_rate_says_when_each_operation_is_due() {
+fn rate_iops_sets_due_times() {
     let all = ops("rw=randread rate_iops=1000 number_ios=3");
     let due: Vec<_> = all.iter().map(|op| op.not_before).collect();
     assert_eq!(due, [Some(Span::ZERO), Some(Span::ms(1)), Some(Span::ms(2))]);
 }
 
 #[test]
-fn two_rates_make_the_mix_and_keep_the_order_of_time() {
+fn two_rates_set_mix_in_due_time_order() {
     let all = ops("rw=randrw rate_iops=300,100 rate_process=poisson number_ios=4000");
     assert!(all.windows(2).all(|pair| pair[0].not_before <= pair[1].not_before));
     let reads = all.iter().filter(|op| op.kind == OpKind::Read).count();
@@ -160,13 +160,13 @@ fn two_rates_make_the_mix_and_keep_the_order_of_time() {
 }
 
 #[test]
-fn a_changed_mix_leaves_the_places() {
+fn rwmix_change_keeps_offsets() {
     let places = |settings| ops(settings).iter().map(|op| op.offset_bytes).collect::<Vec<_>>();
     assert_eq!(places("rw=randrw rwmixread=70"), places("rw=randrw rwmixread=20"));
 }
 
 #[test]
-fn the_jobs_own_seed_stands_above_the_runs() {
+fn randseed_overrides_run_seed() {
     let run = |settings: &str, seed| {
         Ops::new(&job(settings), 0, seed, TARGET).unwrap().collect::<Vec<_>>()
     };
@@ -175,7 +175,7 @@ fn the_jobs_own_seed_stands_above_the_runs() {
 }
 
 #[test]
-fn a_start_delay_lies_in_its_range() {
+fn startdelay_drawn_within_range() {
     let job = job("startdelay=1-5");
     let delay = |k| Ops::new(&job, k, 1, TARGET).unwrap().start_delay();
     assert!((0..20).all(|k| (Span::s(1)..=Span::s(5)).contains(&delay(k))));
@@ -183,7 +183,7 @@ fn a_start_delay_lies_in_its_range() {
 }
 
 #[test]
-fn a_job_that_does_not_fit_says_so() {
+fn job_beyond_target_is_rejected() {
     for (settings, want) in [
         ("bs=1000", "bs: 1000 bytes: expected a multiple of the device's block of 512 bytes"),
         (
@@ -206,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_operation_is_whole_blocks_within_the_region_and_repeats(
+    fn operations_are_whole_blocks_in_region_and_repeatable(
         seed: u64,
         rw in prop::sample::select(vec!["randread", "randwrite", "randrw", "rw", "read", "write"]),
         sizes in prop::sample::select(vec![

@@ -1,4 +1,4 @@
-//! The report: as a page, word for word, and as JSON with fio's keys.
+//! Golden test of the text report; fio's keys in the JSON report.
 
 use std::collections::BTreeSet;
 
@@ -48,12 +48,12 @@ fn report() -> Report {
 }
 
 #[test]
-fn the_page_is_as_it_was() {
+fn text_report_matches_golden_file() {
     let page = report().to_text();
     assert_eq!(page, include_str!("../report.golden.txt"), "\n{page}");
 }
 
-/// Every path of a value, with `[]` for an array's element; what stands in job options is the
+/// Every path of a value, with `[]` for an array's element. Job options are skipped, since they are the
 /// user's.
 fn paths(value: &Value, path: &str, all: &mut BTreeSet<String>) {
     match value {
@@ -76,7 +76,7 @@ fn paths(value: &Value, path: &str, all: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn fios_keys_are_all_there() {
+fn json_report_has_all_fio_keys() {
     let mut ours = BTreeSet::new();
     paths(&report().to_json(), "", &mut ours);
     let fios = include_str!("../fio-3.33-keys.txt").lines().filter(|line| line.starts_with('/'));
@@ -87,7 +87,7 @@ fn fios_keys_are_all_there() {
 }
 
 #[test]
-fn numbers_mean_what_they_mean_in_fio() {
+fn json_report_numbers_match_fio_semantics() {
     let json = report().to_json();
     assert_eq!(json["fio version"], "fio-3.33-doorbell-0.1.0");
     assert_eq!(json["time"], "Sat Nov 21 05:09:15 2026");
@@ -122,7 +122,7 @@ fn numbers_mean_what_they_mean_in_fio() {
 }
 
 #[test]
-fn clones_are_reported_as_one() {
+fn merged_job_stats_add_up_clones() {
     let mut both = stats();
     both.merge(&stats());
     assert_eq!(both.read.total.count(), 2_000);
@@ -137,7 +137,7 @@ fn clones_are_reported_as_one() {
 }
 
 #[test]
-fn a_job_that_did_nothing_has_a_report_too() {
+fn report_of_job_without_operations() {
     let report = Report { jobs: vec![JobReport::default()], ..Report::default() };
     assert_eq!(report.to_text(), ": group 0, measured 0ps, errors 0\n");
     assert_eq!(report.to_json()["jobs"][0]["read"]["iops"], 0.0);

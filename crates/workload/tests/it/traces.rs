@@ -1,4 +1,4 @@
-//! Traces through the public face: two passes, one device; and a real one where it is at hand.
+//! Traces through the public API: two passes, one device; and a real trace if available.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
@@ -22,7 +22,7 @@ fn play(mapping: Mapping, no_stall: bool, time_scale_percent: u32) -> Vec<Op> {
 }
 
 #[test]
-fn a_trace_is_played_at_its_own_pace_at_another_or_at_none() {
+fn replay_time_scale_and_no_stall_set_due_times() {
     let due = |ops: Vec<Op>| ops.iter().map(|op| op.not_before).collect::<Vec<_>>();
     let at = |times: [u64; 4]| times.map(|ns| Some(Span::ns(ns)));
     assert_eq!(due(play(Mapping::Concatenate, false, 100)), at([0, 2000, 2000, 4000]));
@@ -32,7 +32,7 @@ fn a_trace_is_played_at_its_own_pace_at_another_or_at_none() {
 }
 
 #[test]
-fn devices_are_laid_end_to_end() {
+fn replay_concatenates_devices() {
     let ops = play(Mapping::Concatenate, true, 100);
     let places: Vec<_> = ops.iter().map(|op| (op.kind, op.offset_bytes)).collect();
     assert_eq!(
@@ -46,7 +46,7 @@ fn devices_are_laid_end_to_end() {
     );
 }
 
-/// MQSim's TPC-C excerpt, where somebody has put it: `$DOORBELL_SHARED/traces`, or beside the
+/// MQSim's TPC-C excerpt, if it is in `$DOORBELL_SHARED/traces` or in `shared/traces` next to the
 /// workspace.
 fn tpcc() -> Option<(PathBuf, BufReader<File>)> {
     let beside = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
@@ -63,7 +63,7 @@ fn tpcc() -> Option<(PathBuf, BufReader<File>)> {
 }
 
 #[test]
-fn a_real_trace_is_what_its_readme_says() {
+fn tpcc_trace_matches_its_readme() {
     let Some((path, input)) = tpcc() else { return };
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let mut reader = Reader::new(&name, input).unwrap();
@@ -86,7 +86,7 @@ fn a_real_trace_is_what_its_readme_says() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_reader_panic(
+    fn arbitrary_trace_bytes_do_not_panic(
         header in prop::sample::select(vec!["", "fio version 2 iolog\n", "fio version 3 iolog\n"]),
         lines in "([0-9]{0,3}( /a)?( (add|read|wait|sync))?( [0-9]{1,20}){0,3}\n){0,8}",
         bytes in prop::collection::vec(any::<u8>(), 0..64),

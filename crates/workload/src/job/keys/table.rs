@@ -1,4 +1,4 @@
-//! The rows of the table, in the order of fio's manual: honoured, then noted, then refused.
+//! Rows of the key table, in the order of fio's manual: supported, then noted, then refused.
 
 use super::Kind::{Noted, Refused};
 use super::{Key, Kind, Remark};
@@ -46,9 +46,9 @@ const NO_TRIM: &str =
     "give rw=trimwrite or rw=randtrimwrite, whose trims are checked as they happen";
 const NO_CONTROL: &str = "the load is not adjusted while it runs: give rate_iops or iodepth";
 
-/// Every key that is known, in the order of fio's manual.
+/// Every known key, in the order of fio's manual.
 pub const KEYS: &[Key] = &[
-    // What it is called.
+    // Names and units.
     key("name", &[], "the job's name in reports", does("a name", "reader", set::name)),
     key("description", &[], "free text", does("text", "a reader", set::description)),
     key(
@@ -57,7 +57,7 @@ pub const KEYS: &[Key] = &[
         "what k multiplies by; holds for its whole section",
         does("1024 or 1000", "1000", set::kb_base),
     ),
-    // What is asked for.
+    // Operations, sizes and the region.
     key(
         "rw",
         &["readwrite"],
@@ -119,7 +119,7 @@ pub const KEYS: &[Key] = &[
         "stop after this many operations",
         does("a whole number from 1", "1000", set::number_ios),
     ),
-    // Chance.
+    // Randomness.
     key(
         "randseed",
         &[],
@@ -143,7 +143,7 @@ pub const KEYS: &[Key] = &[
             set::random_distribution,
         ),
     ),
-    // How hard.
+    // Load.
     key(
         "iodepth",
         &[],
@@ -176,7 +176,7 @@ pub const KEYS: &[Key] = &[
         "completions between pauses",
         does("a whole number from 1", "8", set::thinktime_blocks),
     ),
-    // When.
+    // Time.
     key("runtime", &["timeout"], "stop after this long", does(SECONDS, "10", set::runtime)),
     key("time_based", &[], "start over until runtime", does(FLAG, "1", set::time_based)),
     key("ramp_time", &[], "run this long before measuring", does(SECONDS, "1", set::ramp_time)),
@@ -196,7 +196,7 @@ pub const KEYS: &[Key] = &[
         "start when all jobs above have ended",
         does(FLAG, "1", set::stonewall),
     ),
-    // Durability and truth.
+    // Durability and verification.
     key("fsync", &[], "flush after this many writes", does(COUNT, "32", set::fsync)),
     key(
         "fdatasync",
@@ -327,7 +327,7 @@ pub const KEYS: &[Key] = &[
     noted("replay_redirect", "play on this device", "everything is played on the one device"),
     noted("ioscheduler", "the kernel's scheduler", "there is no kernel block device between"),
     // Errors.
-    refused("io_submit_mode", "who submits", "for an open loop give rate_iops"),
+    refused("io_submit_mode", "submitting thread", "for an open loop give rate_iops"),
     refused(
         "rw_sequencer",
         "steps between random places",
