@@ -230,8 +230,8 @@ def check_miri():
         MIRIFLAGS="-Zmiri-disable-weak-memory-emulation")
     # Those about ordering get the store buffers.
     said = output_of("cargo +nightly miri test --locked -p doorbell-bus --lib -- --exact"
-                     " shared::tests::what_was_written_before_a_release_is_seen_after_the_acquire"
-                     " live::tests::what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there")
+                     " shared::tests::write_before_release_visible_after_acquire"
+                     " live::tests::fetched_entry_and_overwritten_tag_publish_their_data")
     print(said, end="")
     if not any(line.startswith("test result: ok. 2 passed") for line in said.splitlines()):
         raise Failed("expected two tests about ordering, passed")

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_comes_back_when_its_last_part_is_gone() {
+    fn buffer_freed_with_its_last_part() {
         let arena = arena(8192);
         let buffer = arena.buffer(8192).unwrap();
         let part = buffer.part(4096, 100);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn arenas_of_one_region_keep_to_their_parts() {
+    fn arenas_of_one_region_allocate_disjoint_parts() {
         let memory = Memory::private(24 * 1024, BusAddr(0x10_0000));
         let lower = Arena::within(memory.clone(), 0, 8192);
         let upper = Arena::within(memory, 8192, 16 * 1024);
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "do not lie in a buffer of 512 bytes")]
-    fn a_buffer_ends_where_it_was_asked_to() {
+    fn buffer_rejects_copy_beyond_its_requested_length() {
         arena(4096).buffer(512).unwrap().copy_in(510, &[1, 2, 3]);
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_file_in_memory_and_one_on_a_local_disk_may_hold_doorbells() {
+    fn doorbell_page_accepts_tmpfs_and_local_disk() {
         let folder = std::env::temp_dir();
         for folder in [folder.as_path(), std::path::Path::new("/dev/shm")] {
             let path = folder.join(format!("doorbell-backing-{}", std::process::id()));
@@ -127,15 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_kind_is_refused_by_its_name_and_file_system() {
+    fn doorbell_page_error_names_file_and_file_system() {
         let file = File::open("/proc/self/status").expect("proc");
-        let why = must_be_local(file.as_fd()).expect_err("nobody maps files of proc");
+        let why = must_be_local(file.as_fd()).expect_err("a file of proc is not mapped");
         assert!(why.contains("/status is on proc, ") && why.contains("expected tmpfs"), "{why}");
         assert!(!is_memory(file.as_fd()).expect("a file"));
     }
 
     #[test]
-    fn a_device_node_is_refused_though_it_lies_on_a_file_system_in_memory() {
+    fn doorbell_page_rejects_device_node_on_tmpfs() {
         let file = File::open("/dev/zero").expect("a device");
         let why = must_be_local(file.as_fd()).expect_err("its driver decides what a fault does");
         assert_eq!(why, "/dev/zero is no regular file");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_that_wait_for_others_are_never_local() {
+    fn remote_file_systems_are_not_local() {
         for (kind, name) in NAMES {
             let local = IN_MEMORY.contains(kind) || ON_DISK.contains(kind);
             let expected =

@@ -313,9 +313,9 @@ pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) 
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Data to read, or the other end has closed.
+    /// `POLLIN`: data to read, or the other end has closed.
     Readable,
-    /// Room to write.
+    /// `POLLOUT`: room to write.
     Writable,
 }
 

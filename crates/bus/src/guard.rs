@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_costs_its_own_mapping_and_nothing_else() {
+    fn truncated_file_loses_only_its_own_mapping() {
         let (cut, whole) = (file(0x1_0000), file(0x2_0000));
         let map = |file: &File, bytes, base| {
             Memory::map_guarded(file.as_fd(), 0, bytes, BusAddr(base), true).expect("a mapping")
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_found_among_many() {
+    fn lost_mappings_found_among_300() {
         let files: std::vec::Vec<_> = (0..300).map(|n| file(0x1000 * (n + 0x40))).collect();
         let memories: std::vec::Vec<_> = files
             .iter()

@@ -424,14 +424,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn four_kib_take_2432_ns_on_the_link_of_the_dc_express_paper() {
+    fn write_of_4_kib_takes_2432_ns_on_dc_express_link() {
         let link = Link::new(gen2_x4(), 0);
         let flight = link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
         assert_eq!(flight.sent.since(flight.begin), Span::ns(2_432));
     }
 
     #[test]
-    fn packet_by_packet_is_the_same_where_nothing_holds_them_up() {
+    fn write_split_into_packets_takes_same_time_as_whole() {
         for bytes in [4, 64, 100, 128, 4096, 1 << 20] {
             let whole = Link::new(gen2_x4(), 0);
             let plenty = Credits { headers: 1 << 20, data: 1 << 24, return_after: Span::us(1) };
@@ -447,7 +447,7 @@ pub(crate) mod tests {
     /// One header credit, returned 100 ns after its packet arrives: a packet of 152 bytes every
     /// 76 + 100 ns.
     #[test]
-    fn scarce_credits_pace_the_packets() {
+    fn flow_control_credits_limit_packet_rate() {
         let one = Credits { headers: 1, data: 8, return_after: Span::ns(100) };
         let link = Link::new(LinkSpec { credits: Some(one), ..gen2_x4() }, 0);
         let flight = link.post(Way::Up, Time::ZERO, posted(512), |_, _, _| {});
@@ -455,7 +455,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_strict_packet_waits_for_the_one_held_up_and_a_relaxed_one_does_not() {
+    fn relaxed_packets_overtake_delayed_ones_strict_do_not() {
         let sometimes = HeldUp { one_in: 2, span: Span::us(1) };
         let spec = LinkSpec { held_up: Some(sometimes), ..gen2_x4() };
         let landings = |relaxed| {
@@ -471,7 +471,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn acknowledgements_fill_gaps_and_delay_only_a_busy_wire() {
+    fn dllps_fill_gaps_and_delay_only_a_busy_link() {
         let link = Link::new(gen2_x4(), 0);
         link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
         // 32 TLPs owe 16 DLLPs of 8 bytes: 64 ns of the idle downstream direction, which end long before
@@ -486,7 +486,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn in_one_memory_a_write_takes_its_latency_and_a_read_nothing_whatever_their_length() {
+    fn coherent_link_time_does_not_depend_on_length() {
         let spec = LinkSpec { coherent: true, latency: Span::ns(80), ..gen2_x4() };
         let link = Link::new(spec, 0);
         for bytes in [4, 4096] {
@@ -499,7 +499,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn both_ways_at_once() {
+    fn link_directions_are_independent_except_for_dllps() {
         let link = Link::new(gen2_x4(), 0);
         let up = link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
         let down = link.post(Way::Down, Time::ZERO, posted(4096), |_, _, _| {});

@@ -70,7 +70,7 @@ impl Listener {
                     })?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(format!("asking who listens: {error}")),
+                Err(error) => return Err(format!("testing for another server: {error}")),
             }
         }
         let listener = fd::listen_for_owner(path).map_err(failed)?;
@@ -183,7 +183,6 @@ pub(crate) trait Handshake: AsFd + Sized {
     fn advance(self) -> Result<Step<Self>, String>;
 }
 
-/// State of a greeting.
 pub(crate) enum Step<H: Handshake> {
     Whole(H::Whole),
     Part(H),
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_its_owners_alone_and_goes_with_its_listener() {
+    fn socket_has_mode_0600_and_is_removed_on_drop() {
         let path = path("mode");
         let listener = Listener::bind(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dead_servers_socket_is_left_alone() {
+    fn bind_replaces_only_sockets_of_dead_servers() {
         let path = path("left");
         std::fs::write(&path, "a file").unwrap();
         assert!(Listener::bind(&path).is_err());
@@ -356,7 +355,7 @@ mod tests {
 
     /// The backlog is full: the connection attempt does not wait.
     #[test]
-    fn a_server_that_is_too_busy_to_accept_is_a_server() {
+    fn bind_detects_server_with_full_backlog() {
         let path = path("busy");
         let socket = fd::listen_for_owner(&path).unwrap();
         let mut crowd = Vec::new();
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn of_servers_that_find_a_dead_ones_socket_one_takes_its_place() {
+    fn concurrent_binds_at_dead_socket_have_one_winner() {
         let path = path("turns");
         for _ in 0..50 {
             drop(UnixListener::bind(&path).unwrap());
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_said_now_and_then() {
+    fn accept_failures_are_reported_at_limited_rate() {
         let mut backoff = Backoff::default();
         let gone = io::Error::from(io::ErrorKind::ConnectionAborted);
         assert_eq!((backoff.failed(&gone), backoff.left()), (None, Span::ZERO));

@@ -30,7 +30,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn ones_count_and_zeros_do_not() {
+    fn mask_writes_ignore_zero_bits() {
         let masks = Masks { set: 0xc, clear: 0x10 };
         assert!(masks.has(0xc) && masks.has(0x10) && !masks.has(0x14) && !masks.has(8));
         let writes =

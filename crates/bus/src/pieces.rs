@@ -145,7 +145,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_scattered_is_gathered_again() {
+    fn gather_returns_scattered_data() {
         let data: Vec<u8> = (1..=16).collect();
         let mut memory = [0; 64];
         scatter(&SEGMENTS, &data[..], |at, run, offset| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_found_on_both_sides_of_a_border() {
+    fn gather_of_heads_across_segment_boundaries() {
         let mut seen = Vec::new();
         let mut to = [0; 16];
         gather(&SEGMENTS, &mut to, Carry::Heads { bytes: 3, of: 5 }, |at, part| {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_of_each_packet_comes_by_itself() {
+    fn scatter_passes_last_word_of_each_packet_as_flag() {
         let to = [Segment { at: BusAddr(0x1000), bytes: 300 }];
         let data: Vec<u8> = (0..300).map(|i| i as u8).collect();
         let mut seen = Seen::default();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_no_run_covers_is_zero_and_one_cut_in_two_is_whole() {
+    fn uncovered_flag_is_zero_and_split_flag_is_whole() {
         let to = [Segment { at: BusAddr(0x1000), bytes: 384 }];
         let what = Runs(vec![(0, vec![1; 8]), (250, vec![2; 4]), (254, vec![3; 60])]);
         let mut seen = Seen::default();

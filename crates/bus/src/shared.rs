@@ -523,7 +523,7 @@ mod tests {
     const BASE: BusAddr = BusAddr(0x1_0000_0000);
 
     #[test]
-    fn nothing_outside_is_reached() {
+    fn access_outside_memory_is_out_of_range() {
         let memory = Memory::private(4096, BASE);
         let mut byte = [0];
         assert!(memory.read(BusAddr(BASE.0 + 4095), &mut byte).is_ok());
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn the_portable_copy_and_the_fast_one_agree() {
+    fn portable_and_string_copies_agree() {
         let source: Vec<u8> = (0..600).map(|i| (i * 7) as u8).collect();
         for (skip, bytes) in [(0, 512), (1, 511), (3, 64), (8, 8), (5, 0), (7, 593)] {
             let (from, to) = (&source[skip..skip + bytes], &mut vec![0; bytes]);
@@ -564,7 +564,7 @@ mod tests {
 
     /// The ordering that every protocol here relies on, for Miri and for hardware.
     #[test]
-    fn what_was_written_before_a_release_is_seen_after_the_acquire() {
+    fn write_before_release_visible_after_acquire() {
         let memory = Memory::private(4096, BASE);
         let writer = memory.clone();
         let rounds = if cfg!(miri) { 20 } else { 20_000 };

@@ -126,7 +126,7 @@ mod tests {
 
     /// 4 KiB take 2,432 ns on four lanes, as they do without a switch.
     #[test]
-    fn links_have_the_rate_of_what_is_above_them_together() {
+    fn links_share_rate_of_upstream_link() {
         let narrow = below(4, 3);
         let sent: Vec<_> = narrow.iter().map(|link| post(link, Way::Up).sent.0).collect();
         assert_eq!(sent, [2_432_000, 4_864_000, 7_296_000]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_waits_above_keeps_its_own_link() {
+    fn transfer_waiting_for_shared_link_holds_its_own() {
         let links = below(4, 2);
         post(&links[0], Way::Down);
         let first = post(&links[1], Way::Down);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_will_wait_for_his_own_link_holds_nobody_up() {
+    fn later_reservation_leaves_earlier_gap_usable() {
         let table = Timetable::default();
         let later = table.reserve(Time(0), Time(100), Span(10));
         let now = table.reserve(Time(0), Time(0), Span(100));
@@ -161,7 +161,7 @@ mod tests {
     proptest! {
         /// Model: one flag for every moment.
         #[test]
-        fn each_has_the_first_gap_that_fits(
+        fn reservation_takes_first_gap_that_fits(
             asked in prop::collection::vec((0_u64..3, 0_u64..40, 1_u64..8), 1..60),
         ) {
             let (table, mut taken) = (Timetable::default(), Vec::new());

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_registers_one_sets_bits_and_one_clears_them() {
+    fn mask_registers_set_and_clear_bits_of_one_word() {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let masks = Some(Masks { set: 0xc, clear: 0x10 });
         let shared = Shared::between_threads(4096, BASE, 64).expect("memory").with_masks(masks);
@@ -389,7 +389,7 @@ mod tests {
 
     /// No result of a check is lost either.
     #[test]
-    fn whoever_is_lucky_again_and_again_leaves_the_others_their_turn() {
+    fn until_yields_to_other_tasks_and_loses_no_result() {
         let (rt, looks) = (Rt::live(&STD_CLOCK, None, Log::Off), Rc::new(Cell::new(0_u32)));
         let (lucky, counted) = (rt.clone(), looks.clone());
         rt.spawn(async move {
@@ -409,7 +409,7 @@ mod tests {
 
     /// The fetch is ready in the first poll of its future.
     #[test]
-    fn a_fetch_that_looks_once_waits_for_nobody() {
+    fn fetch_with_looks_once_is_ready_at_first_poll() {
         let window = window();
         let host_memory = Memory::private(4096, BASE);
         let shared = Shared { host_memory, window, others: Arc::default() };
@@ -430,7 +430,7 @@ mod tests {
     /// The orderings that DC Express relies on, for Miri and for hardware: tags, a fetched entry, data
     /// whose flags replace the tags; with one flag, and with one per packet.
     #[test]
-    fn what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there() {
+    fn fetched_entry_and_overwritten_tag_publish_their_data() {
         for flags in [Flags::Last, Flags::EachPacket(128)] {
             let window = window();
             let host_memory = Memory::private(4096, BASE);

@@ -54,7 +54,7 @@ impl<T: ConfigAccess> ConfigAccess for &T {
 #[derive(Clone, Copy, Debug)]
 pub struct Ports<P>(pub P);
 
-/// CONFIG_ADDRESS and CONFIG_DATA.
+/// `CONFIG_ADDRESS` and `CONFIG_DATA`, with the enable bit of the former.
 const ADDRESS: u16 = 0xcf8;
 const DATA: u16 = 0xcfc;
 const ENABLE: u32 = 1 << 31;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_lead_to_the_same_function() {
+    fn config_ports_and_ecam_reach_same_function() {
         let board = Board::default();
         Rt::simulated(None, Log::Off).block_on(async {
             let ports = Ports(&board);

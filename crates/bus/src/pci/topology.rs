@@ -62,7 +62,7 @@ struct Node {
     place: Place,
     space: ConfigSpace,
     kind: Kind,
-    /// False after surprise removal.
+    /// False if the node was removed by surprise.
     there: bool,
     /// True while the function asserts its interrupt pin.
     asserts: bool,

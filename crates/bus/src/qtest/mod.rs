@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_lines_and_answers_their_values() {
+    fn qtest_accesses_are_text_lines_with_values() {
         let fake = Fake::new("accesses", |line| match line {
             "inl 0xcfc" => "OK 0x29c08086\n".into(),
             "readl 0xc0000014" => "OK 0x0000000000460001\n".into(),
@@ -350,14 +350,14 @@ mod tests {
             host.write32(0x14, 7);
             assert_eq!(host.read32(0x14).await, 0x0046_0001);
             assert_eq!(machine.accesses(), 4);
-            let refused = machine.intercept("nobody").await.unwrap_err();
-            assert_eq!(refused.to_string(), "ERR irq_intercept_in nobody\n");
+            let refused = machine.intercept("none").await.unwrap_err();
+            assert_eq!(refused.to_string(), "ERR irq_intercept_in none\n");
             assert!(machine.arena().buffer(4096).unwrap().at().0 >= RESERVED);
         });
     }
 
     #[test]
-    fn a_level_that_stays_goes_on_and_a_message_comes_once() {
+    fn asserted_line_interrupts_again_and_msix_message_once() {
         let fake = Fake::new("levels", |line| match line {
             "outl 0x10 0x1" => "IRQ raise 10\nOK\n".into(),
             "outl 0x10 0x0" => "IRQ lower 10\nOK\n".into(),
@@ -382,7 +382,7 @@ mod tests {
             assert_eq!((endpoint.count(0), machine.is_held(10)), (count, false));
             endpoint.listen(None);
             line(1).await;
-            assert_eq!(endpoint.count(0), count, "nobody listens to the pin");
+            assert_eq!(endpoint.count(0), count, "the pin is not listened to");
             let (at, data) = endpoint.message(3);
             machine.0.memory.store_u32(at, data).unwrap();
             assert_eq!(host.on_interrupt(3, 0).await, 1);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_ends_reads_all_ones() {
+    fn reads_return_all_ones_after_machine_exit() {
         let fake = Fake::new("ends", |_| String::new());
         let rt = rt();
         rt.block_on(async {

@@ -22,7 +22,6 @@ const SENDING: Duration = Duration::from_secs(20);
 
 /// State shared with the reader thread.
 struct SocketState {
-    /// Number of answered commands.
     answered: AtomicU64,
     /// Answers that are not a bare OK, by command number.
     answers: Mutex<BTreeMap<u64, Result<u64, String>>>,
@@ -204,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_belong_to_commands_in_order_whatever_comes_between() {
+    fn answers_match_commands_in_order_between_irq_lines() {
         let (socket, mut qemu) = pair();
         let first = socket.send("writel 0x10 0x1");
         let second = socket.send("readl 0x10");
-        let third = socket.send("irq_intercept_in nobody");
+        let third = socket.send("irq_intercept_in none");
         assert_eq!(socket.answer(first), None);
         qemu.write_all(
             b"OK\nIRQ raise 10\nOK 0x00000000feedc0de\nIRQ lower 10\nFAIL Unknown device\n",
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_qtest_is_not_believed() {
+    fn socket_rejects_lines_that_are_not_qtest() {
         for (said, why) in [
             ("HTTP/1.1 200 OK\n", "\"HTTP/1.1 200 OK\\n\": expected OK, FAIL, ERR or IRQ"),
             ("", "the machine has ended"),
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_there_are_nobodys() {
+    fn irq_lines_out_of_range_are_ignored() {
         let (socket, mut qemu) = pair();
         qemu.write_all(b"IRQ raise 99\nIRQ raise\nIRQ lower -1\nIRQ raise 31\nOK\n").unwrap();
         let number = socket.send("outl 0 0");

@@ -147,9 +147,7 @@ struct Spent<'a> {
     stage: Stage,
 }
 
-/// Form of a cost.
 enum Work<'a> {
-    /// Time in dedicated hardware.
     Elapses(Sleep<'a>),
     Occupies(Spend<'a>),
 }

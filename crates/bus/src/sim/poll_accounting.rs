@@ -48,7 +48,7 @@ mod tests {
     use runtime::{Log, Rt, Urgency};
 
     #[test]
-    fn what_several_wait_for_counts_once_and_work_not_at_all() {
+    fn poll_time_counts_concurrent_waits_once_without_work() {
         let rt = Rt::simulated(None, Log::Off);
         let (poll_accounting, core) = (PollAccounting::default(), Processor::default());
         rt.block_on(async {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn of_work_under_way_the_part_that_is_over_is_work() {
+    fn poll_time_excludes_elapsed_part_of_current_work() {
         let rt = Rt::simulated(None, Log::Off);
         let (poll_accounting, core) =
             (PollAccounting::default(), std::rc::Rc::new(Processor::default()));

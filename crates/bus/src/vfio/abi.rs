@@ -108,7 +108,7 @@ mod tests {
     const SPARSE: [u32; 16] = [64, 0xf, 0, 32, 0x4000, 0, 0, 0, 0x1_0001, 0, 1, 0, 0, 0, 0x2000, 0];
 
     #[test]
-    fn a_region_is_mapped_whole_or_where_it_says() {
+    fn region_mappable_whole_or_by_sparse_areas() {
         let region = Answer(&SPARSE).region().unwrap();
         let mappable = std::vec![(0, 0x2000)];
         assert_eq!(region, Region { offset: 0, bytes: 0x4000, mappable });
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_an_iommu_are_read_behind_other_capabilities() {
+    fn iova_ranges_found_behind_other_capabilities() {
         let words = [
             88,
             3,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_no_sense_is_an_error() {
+    fn malformed_capability_chain_is_an_error() {
         let mut circle = SPARSE;
         (circle[8], circle[9]) = (9, 32);
         let error = Answer(&circle).region().unwrap_err();
@@ -163,13 +163,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_is_too_strange(words in prop::collection::vec(any::<u32>(), 0..40)) {
+        fn random_answers_do_not_panic(words in prop::collection::vec(any::<u32>(), 0..40)) {
             let _ = Answer(&words).region();
             let _ = Answer(&words).iova_ranges();
         }
 
         #[test]
-        fn nor_one_that_begins_well(at in 0_usize..16, word in any::<u32>()) {
+        fn answers_with_one_random_word_do_not_panic(at in 0_usize..16, word in any::<u32>()) {
             let mut words = SPARSE;
             words[at] = word;
             let _ = Answer(&words).region();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_counted_each_for_its_vector() {
+    fn interrupts_are_counted_per_vector() {
         let twice = || {
             let event = Eventfd::new().unwrap();
             let again = event.as_fd().try_clone_to_owned().unwrap();

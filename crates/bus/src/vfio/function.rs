@@ -236,7 +236,7 @@ fn share(container: &File, wanted: &Wanted) -> Result<Memory, String> {
     }
     sys::map_dma(container.as_fd(), &memory).map_err(|error| {
         std::format!(
-            "mapping {} bytes of host memory for it: {error}; may this user lock so much memory \
+            "mapping {} bytes of host memory for it: {error}; is the limit of locked memory high enough \
              (ulimit -l)?",
             memory.bytes()
         )
@@ -262,7 +262,6 @@ fn answer(fd: BorrowedFd<'_>, call: Framed, question: &[u32]) -> Result<Vec<u32>
     }
 }
 
-/// An open device file.
 struct Device<'a> {
     file: &'a File,
 }
@@ -402,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_one_form() {
+    fn pci_address_accepts_one_form() {
         assert!(is_address("0000:01:00.0").is_ok());
         assert!(is_address("0001:af:1f.7").is_ok());
         for bad in ["", "01:00.0", "0000:01:00.0 ", "0000:AF:00.0", "0000/01:00.0", "../../../.."] {
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_in_the_order_in_which_one_would_mend_it() {
+    fn missing_requirements_reported_in_order_of_repair() {
         let sandbox = Sandbox::new("missing");
         let error = sandbox.open("0000:02:00.0");
         assert!(error.starts_with("there is no such function in "), "{error}");
@@ -435,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_has_the_function_is_named() {
+    fn error_names_driver_bound_to_function() {
         let sandbox = Sandbox::new("driver");
         sandbox.link("driver", "../../drivers/nvme");
         let error = sandbox.open(ADDRESS);

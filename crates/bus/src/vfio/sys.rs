@@ -188,7 +188,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn registers_end_where_their_mapping_does() {
+    fn register_access_beyond_mapping_reads_all_ones() {
         let path = std::env::temp_dir().join(std::format!("registers-{}", std::process::id()));
         let file = std::fs::File::options()
             .read(true)
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_have_the_numbers_of_the_kernels_header() {
+    fn ioctl_numbers_match_kernel_header() {
         // `_IO(';', 100)` is 0x3b64.
         assert_eq!(Plain::GetApiVersion as c_ulong, 0x3b64);
         assert_eq!(Plain::DeviceReset as c_ulong, 0x3b6f);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_on_something_else_is_an_error() {
+    fn vfio_ioctl_on_other_file_fails() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let mut words = [0; 5];
         assert!(exchange(file.as_fd(), Framed::DeviceGetInfo, &mut words).is_err());

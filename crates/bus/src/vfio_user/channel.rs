@@ -32,7 +32,6 @@ pub(super) struct Incoming {
     done: usize,
 }
 
-/// State of a message.
 pub(super) enum Advance {
     Whole(Message),
     Part,

@@ -173,7 +173,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ones_set_bits_and_clear_them_byte_by_byte() {
+    fn mask_registers_accept_byte_writes() {
         let registers = Registers::new(&function()).unwrap();
         let writes = [(0xc, &[1, 0x80][..], 0x8001), (0xd, &[2], 0x8201), (0x10, &[1], 0x8200)];
         for (at, bytes, word) in writes {
@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_client_changes_what_it_may_and_reads_what_there_is() {
+    fn client_writes_respect_read_only_registers() {
         let registers = Registers::new(&function()).unwrap();
         registers.store(0, 0x1122_3344);
         registers.write(0, &[0xff; 0x40]);

@@ -127,7 +127,7 @@ impl Mailbox {
         lock(&self.to_session).pop_front()
     }
 
-    /// Removes the accesses that the session has not sent yet; returns their numbers.
+    /// Removes the accesses and interrupts that the session has not taken; returns the accesses' numbers.
     pub fn take_back(&self) -> Vec<AccessId> {
         let mut ids = Vec::new();
         lock(&self.to_session).retain(|what| match what {

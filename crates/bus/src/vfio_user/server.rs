@@ -87,7 +87,6 @@ impl Server {
         session.or_else(|error| fail(path, "a client's greeting", &error))
     }
 
-    /// Disconnects all waiting clients.
     pub(super) fn turn_away(&self) {
         self.clients.turn_away();
     }

@@ -348,7 +348,6 @@ impl Session {
         }
     }
 
-    /// Handles a command.
     fn perform(&mut self, message: Message) -> Result<(), String> {
         let Message { header, payload, fds } = message;
         let done = parse(&header, &payload).and_then(|request| self.face.answer(request, fds));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_lie_in_several_mappings_come_in_pieces() {
+    fn access_across_mappings_is_split_into_pieces() {
         let mut table = Table::new(64);
         for (page, pages) in [(4, 1), (1, 2), (3, 1)] {
             table.insert(mapping(page, pages, true, page != 3)).ok().unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_not_mapped_over_and_is_taken_away_as_it_was() {
+    fn insert_rejects_overlap_and_remove_takes_whole_mappings() {
         let mut table = Table::new(64);
         table.insert(mapping(10, 10, true, false)).ok().unwrap();
         for (page, pages) in [(10, 10), (5, 6), (19, 5), (12, 2), (5, 30)] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_takes_all_that_lie_in_it() {
+    fn remove_takes_all_mappings_in_range() {
         let mut table = Table::new(64);
         for (page, pages) in [(1, 1), (4, 2), (9, 1), (20, 4)] {
             table.insert(mapping(page, pages, true, false)).ok().unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_only_be_read_is_not_written() {
+    fn read_only_mapping_rejects_write() {
         let mut table = Table::new(64);
         table.insert(mapping(1, 1, false, true)).ok().unwrap();
         assert!(table.whole(BusAddr(PAGE), 8, Access::Read).is_some());
@@ -223,7 +223,7 @@ mod tests {
     proptest! {
         /// Model: a map of pages.
         #[test]
-        fn a_table_is_a_set_of_pages(
+        fn table_agrees_with_map_of_pages(
             steps in prop::collection::vec((0_u64..40, 1_u64..8, any::<bool>()), 1..60),
             probes in prop::collection::vec((0_u64..45 * PAGE, 1_usize..20_000), 1..20),
         ) {

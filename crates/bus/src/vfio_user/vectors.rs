@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_may_be_given_in_any_order_and_taken_away() {
+    fn msix_vectors_set_in_any_order_and_disabled() {
         let (mut vectors, third, first) = (Vectors::new(Signalling::new()), counter(), counter());
         for (start, counter) in [(3, &third), (1, &first)] {
             let counters = vec![Some(counter.clone())];
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pin_speaks_once_until_it_is_unmasked_and_forgets_nothing() {
+    fn intx_signals_once_until_unmasked_and_loses_none() {
         let (mut vectors, pin) = (Vectors::new(Signalling::new()), counter());
         let counters = vec![Some(pin.clone())];
         vectors.change(Change::Signal { kind: Kind::Intx, start: 0, counters });

@@ -8,7 +8,6 @@ use wire::vfio_user::TRANSFER_BYTES_DEFAULT;
 
 use super::limits;
 
-/// Limits of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Maximum number of descriptors in one message.
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_has_its_default_and_what_is_said_counts() {
+    fn missing_limits_have_protocol_defaults() {
         let none = Limits { fds: 1, transfer_bytes: 1 << 20 };
         for text in ["", " \n", "{}", r#"{"capabilities":{}}"#, r#"{"capabilities":{"new":[]}}"#] {
             assert_eq!(theirs(text.as_bytes()), Ok(none), "{text}");
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error_that_says_so() {
+    fn malformed_limits_are_rejected_with_reason() {
         for (text, part) in [
             ("{", "not JSON"),
             (r#"{"capabilities":{"max_msg_fds":-1}}"#, "max_msg_fds is -1"),
