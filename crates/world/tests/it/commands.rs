@@ -1,5 +1,4 @@
-//! What the driver has an SSD do with blocks by itself: zeros, comparisons, checks, copies and marks, and a
-//! comparison and a write as one.
+//! Driver commands Write Zeroes, Compare, Verify, Copy, Write Uncorrectable and fused Compare and Write.
 
 use std::rc::Rc;
 
@@ -13,7 +12,7 @@ use world::interfaces::{Driver, Nvme};
 
 type Disk = Rc<Queue<SimHost>>;
 
-/// A namespace of 16 MiB whose contents are kept, with this type of protection information.
+/// A plan with a namespace of 16 MiB that keeps all bytes, with this type of protection information.
 fn small(protection: &str) -> plan::Plan {
     let sets = [
         ("device.protection", protection),
@@ -23,7 +22,7 @@ fn small(protection: &str) -> plan::Plan {
     plan("gen4", &sets)
 }
 
-/// Blocks of which each byte is this.
+/// A buffer of blocks, each filled with its byte of `fills`.
 fn blocks_of(disk: &Disk, fills: &[u8]) -> host::Buffer {
     let block = disk.geometry().block_bytes as usize;
     let buffer = disk.buffer(fills.len() * block).expect("host memory");
@@ -37,7 +36,7 @@ async fn write(disk: &Disk, lba: u64, fills: &[u8]) {
     disk.write(Lba(lba), blocks_of(disk, fills), false).await.1.expect("a write");
 }
 
-/// What each block is filled with, from its first and last byte.
+/// Reads blocks and returns the fill byte of each.
 async fn read(disk: &Disk, lba: u64, blocks: usize) -> Result<Vec<u8>, Kind> {
     let (buffer, result) = disk.read(Lba(lba), blocks_of(disk, &vec![0xee; blocks])).await;
     result.map_err(|error| error.kind)?;
@@ -51,7 +50,7 @@ async fn read(disk: &Disk, lba: u64, blocks: usize) -> Result<Vec<u8>, Kind> {
     Ok(bytes.chunks(block).map(fill).collect())
 }
 
-/// What some blocks hold, and whether they can be read.
+/// Fill bytes of blocks, and whether they are marked uncorrectable.
 struct Model {
     fills: Vec<u8>,
     lost: Vec<bool>,
@@ -70,7 +69,7 @@ impl Model {
 
 const BLOCKS: usize = 32;
 
-/// One step of a random script, on the device and on the model.
+/// Runs one random command on the device and the model.
 async fn step(disk: &Disk, model: &mut Model, rng: &mut Rng, protected: bool) {
     let below = |rng: &mut Rng, most: usize| rng.below(most as u64) as usize;
     let first = below(rng, BLOCKS);
@@ -104,7 +103,7 @@ async fn step(disk: &Disk, model: &mut Model, rng: &mut Rng, protected: bool) {
             assert_eq!(verified, if lost { Err(Kind::MediaFailed) } else { Ok(()) });
         }
         6 => {
-            // A pair is of one block.
+            // The fused pair has one block.
             let (expected, new) = (model.fills[first], 1 + rng.below(255) as u8);
             let differ = rng.below(2) == 0;
             let with = blocks_of(disk, &[expected ^ u8::from(differ)]);
@@ -145,9 +144,9 @@ async fn step(disk: &Disk, model: &mut Model, rng: &mut Rng, protected: bool) {
     }
 }
 
-/// Scripts of chance beside a model, with and without protection information, with a reset in between.
+/// Random scripts compared with a model, with and without protection information, with a reset.
 #[test]
-fn all_commands_beside_a_model() {
+fn random_commands_match_model() {
     for (seed, protection) in [(1, "0"), (2, "0"), (3, "1"), (4, "2"), (5, "3")] {
         in_sim::<Nvme, ()>(&small(protection), Log::Off, async |_, driver, _| {
             let disk = driver.disk(0);
@@ -164,9 +163,9 @@ fn all_commands_beside_a_model() {
     }
 }
 
-/// More blocks than one command takes go in pieces, and a failure names the piece.
+/// Commands above the length limit are split, and an error names the LBA of the piece.
 #[test]
-fn what_is_long_goes_in_pieces() {
+fn long_commands_are_split() {
     in_sim::<Nvme, ()>(&small("0"), Log::Off, async |_, driver, _| {
         let disk = driver.disk(0);
         let all = disk.geometry().blocks;
@@ -189,7 +188,7 @@ fn what_is_long_goes_in_pieces() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_it_is_sent() {
+fn invalid_commands_are_rejected_before_submission() {
     in_sim::<Nvme, ()>(&small("0"), Log::Off, async |_, driver, _| {
         let disk = driver.disk(0);
         let end = disk.geometry().blocks;

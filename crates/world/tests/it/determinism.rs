@@ -1,5 +1,5 @@
-//! The same plan, work and seed give the same event log, byte for byte; and what is right does not
-//! depend on an order that nobody promised.
+//! The same plan, work and seed give the same event log, byte for byte; correctness does not depend on the
+//! order of ready tasks.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -14,11 +14,11 @@ use world::interfaces::{BLOCK, DCX, FASTPATH, NVME, Row};
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:256k/5\niodepth=32\n\
     size=4m\nio_size=4m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
-/// Two clones, on queues and cores of their own, and another group behind them.
+/// Two clones with their own queues and cores, followed by another group.
 const GROUPS: &str = "[global]\nbs=4k\nsize=1m\niodepth=8\n[a]\nrw=randwrite\nnumjobs=2\n\
     [b]\nstonewall\nrw=randread\nnumber_ios=200\nrate_process=poisson\nrate_iops=100000\n";
 
-/// Few credits, and packets held up in the root complex that relaxed ones overtake.
+/// Few flow-control credits, and delays in the root complex with relaxed ordering.
 const CROWDED: [(&str, &str); 3] = [
     (
         "link.credits",
@@ -48,14 +48,14 @@ fn plans() -> Vec<Named> {
     ]
 }
 
-/// One engine and several, large blocks and small.
+/// One engine and several, small blocks and large.
 fn fastpath_plans() -> Vec<Named> {
     let several =
         [("fastpath.engines", "4"), ("fastpath.block", "8 KiB"), ("host.queue_depth", "8")];
     vec![("fastpath", vec![("fastpath.block", "1 KiB")]), ("gen4", several.to_vec())]
 }
 
-/// Random tags and the device's own, one and one for each packet, polled and not, writes on either path.
+/// Random and device tags, polled completions and interrupts, writes on both paths.
 fn dcx_plans() -> Vec<Named> {
     let interrupts = [("host.completion", "interrupt"), ("device.processors", "2")];
     let own = [("dcx.writes", "polled"), ("dcx.sleep_after", "4"), ("medium.capacity", "64 MiB")];
@@ -68,7 +68,7 @@ fn dcx_plans() -> Vec<Named> {
     ]
 }
 
-/// Whole blocks and parts of them, by one engine and two, looking ahead, polled and not, every policy.
+/// Every way of returning blocks, one engine and two, with and without look-ahead, every sizing policy.
 fn block_plans() -> Vec<Named> {
     let apart = [("block.returned", "each"), ("block.engines", "2"), ("block.ahead", "16")];
     let subsets = [("block.returned", "subsets"), ("block.subset", "5"), ("block.ahead", "3")];
@@ -83,7 +83,7 @@ fn block_plans() -> Vec<Named> {
     ]
 }
 
-/// No more memory than these jobs need: every run clears it.
+/// As small as possible, because every run clears its memory.
 const SMALL: [(&str, &str); 4] = [
     ("host.memory", "16 MiB"),
     ("host.queue_depth", "64"),
@@ -98,7 +98,7 @@ fn seeded(name: &str, sets: &[(&str, &str)], seed: u64) -> Plan {
     plan(name, &sets)
 }
 
-/// The whole event log of a run, as text, behind it the numbers that are reported.
+/// The event log of a run as text, followed by the reported numbers.
 fn log_of(row: &'static Row, plan: &Plan, job: &str, resets: u32) -> String {
     let text = Rc::new(RefCell::new(String::new()));
     let lines = text.clone();
@@ -118,7 +118,7 @@ fn log_of(row: &'static Row, plan: &Plan, job: &str, resets: u32) -> String {
     text
 }
 
-/// The first line in which two logs differ: what one wants to see of two that should not.
+/// The first line in which two logs differ.
 fn difference<'a>(a: &'a str, b: &'a str) -> Option<(usize, &'a str, &'a str)> {
     let (mut a, mut b) = (a.lines(), b.lines());
     (1..).find_map(|line| match (a.next(), b.next()) {
@@ -129,22 +129,22 @@ fn difference<'a>(a: &'a str, b: &'a str) -> Option<(usize, &'a str, &'a str)> {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_log_and_another_seed_another() {
+fn nvme_same_seed_gives_same_log() {
     repeats(NVME, plans());
 }
 
 #[test]
-fn the_same_seed_gives_the_same_log_of_dc_express() {
+fn dcx_same_seed_gives_same_log() {
     repeats(DCX, dcx_plans());
 }
 
 #[test]
-fn the_same_seed_gives_the_same_log_of_descriptor_blocks() {
+fn descriptor_blocks_same_seed_gives_same_log() {
     repeats(BLOCK, block_plans());
 }
 
 #[test]
-fn the_same_seed_gives_the_same_log_of_fastpath() {
+fn fastpath_same_seed_gives_same_log() {
     repeats(FASTPATH, fastpath_plans());
 }
 
@@ -167,22 +167,22 @@ fn repeats(row: &'static Row, plans: Vec<Named>) {
 }
 
 #[test]
-fn whichever_ready_task_goes_first_every_block_is_right() {
+fn nvme_reads_verify_in_any_task_order() {
     right_in_any_order(NVME, plans());
 }
 
 #[test]
-fn whichever_ready_task_goes_first_every_block_of_dc_express_is_right() {
+fn dcx_reads_verify_in_any_task_order() {
     right_in_any_order(DCX, dcx_plans());
 }
 
 #[test]
-fn whichever_ready_task_goes_first_every_block_of_descriptor_blocks_is_right() {
+fn descriptor_blocks_reads_verify_in_any_task_order() {
     right_in_any_order(BLOCK, block_plans());
 }
 
 fn right_in_any_order(row: &'static Row, plans: Vec<Named>) {
-    // Not in every plan: with one block in flight there may be one ready task at a time.
+    // Not every plan shuffles: with one block in flight there may be only one ready task at a time.
     let mut shuffled = false;
     for (name, sets) in plans {
         let mut logs = Vec::new();
@@ -201,7 +201,7 @@ fn right_in_any_order(row: &'static Row, plans: Vec<Named>) {
 }
 
 #[test]
-fn a_log_that_nobody_keeps_changes_nothing() {
+fn event_log_does_not_change_timing() {
     let plan = seeded("gen4", &[], 1);
     let silent = simulate_with(&plan, &work(MIXED), Options::default());
     let kept =
@@ -211,6 +211,6 @@ fn a_log_that_nobody_keeps_changes_nothing() {
 }
 
 #[test]
-fn whichever_ready_task_goes_first_every_block_of_fastpath_is_right() {
+fn fastpath_reads_verify_in_any_task_order() {
     right_in_any_order(FASTPATH, fastpath_plans());
 }

@@ -1,5 +1,5 @@
-//! A future may be dropped at every await: its slot and its buffer come back when the device has done
-//! with them, and nothing is written to memory that was given to somebody else.
+//! A future may be dropped at every await: its slot and buffer are returned when the device has finished with
+//! them, and the device writes no memory that was given to another caller.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,10 +19,10 @@ use world::interfaces::{Driver, Nvme};
 
 type Disk = <world::interfaces::NvmeDriver<SimHost> as Driver<SimHost>>::Disk;
 
-/// A transfer with a list of pages, in two pieces on the device.
+/// Bytes of a transfer: long enough for a PRP list, and for two pieces on the device.
 const BYTES: usize = 128 << 10;
 const BLOCKS: u64 = (BYTES / 512) as u64;
-/// Far more polls than any operation has awaits.
+/// More polls than any operation has awaits.
 const POLLS_MAX: u32 = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum Kind {
     Trim,
 }
 
-/// Polls a future so many times, each time it is woken, then drops it. None if it ended before.
+/// Polls a future `polls` times, each time it is woken, then drops it. Returns its output if it ended before.
 async fn dropped_after<F: Future>(polls: u32, future: F) -> Option<F::Output> {
     let polled = Cell::new(0);
     let mut future = pin!(future);
@@ -44,7 +44,7 @@ async fn dropped_after<F: Future>(polls: u32, future: F) -> Option<F::Output> {
         polled.set(polled.get() + 1);
         match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            // At the last allowed poll there is nothing left to wait for.
+            // Drop at the last allowed poll instead of waiting for another wake-up.
             Poll::Pending if polled.get() == polls => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -52,7 +52,7 @@ async fn dropped_after<F: Future>(polls: u32, future: F) -> Option<F::Output> {
     .await
 }
 
-/// When an operation is dropped.
+/// Condition on which an operation is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Polled(u32),
@@ -71,7 +71,7 @@ async fn until<F: Future>(rt: &Rt, when: When, future: F) -> Option<F::Output> {
     }
 }
 
-/// Whether the operation came to its end before it was dropped.
+/// Runs an operation; returns true if it ended before it was dropped.
 async fn perform(disk: &Disk, kind: Kind, lba: u64, buffer: Buffer, when: When) -> bool {
     let rt = disk.port().rt();
     let result = match kind {
@@ -86,7 +86,7 @@ async fn perform(disk: &Disk, kind: Kind, lba: u64, buffer: Buffer, when: When) 
     result.map(|result: Result<(), IoError>| result.expect("a good command")).is_some()
 }
 
-/// Every buffer of this size that the arena has, each filled with `byte`.
+/// Allocates all buffers of [`BYTES`] that the arena has, each filled with `byte`.
 fn take_all(disk: &Disk, byte: u8) -> Vec<Buffer> {
     let all: Vec<_> = std::iter::from_fn(|| disk.buffer(BYTES).ok()).collect();
     all.iter().for_each(|buffer| buffer.copy_in(0, &[byte; BYTES]));
@@ -102,7 +102,7 @@ fn assert_untouched(buffers: &[Buffer], byte: u8, what: &str) {
     }
 }
 
-/// Writes blocks and reads them back.
+/// Writes blocks, reads them back and compares.
 async fn verify(disk: &Disk, lba: u64, version: u32) {
     let stamps = Stamps::new(7);
     let (mut wrote, mut found) = (vec![0; BYTES], vec![0; BYTES]);
@@ -122,15 +122,16 @@ fn small(name: &str) -> Plan {
     plan(name, &[("host.memory", "4 MiB"), ("host.queue_depth", "4")])
 }
 
-/// One operation, dropped; then everything must be as it was. True if it had ended before.
+/// Drops one operation and asserts that slots, buffers and contents are restored. Returns true if the
+/// operation had ended before.
 async fn drop_one(rt: &Rt, disk: &Disk, kind: Kind, when: When, version: u32) -> bool {
     let what = format!("{kind:?} dropped, {when:?}");
-    // What a read would write is told apart from what the buffers hold.
+    // Write stamps first, so that data of the read differ from the fill bytes of the buffers.
     verify(disk, 0, version).await;
     let whole = take_all(disk, 0).len();
     let buffer = disk.buffer(BYTES).expect("host memory");
     let ended = perform(disk, kind, 0, buffer, when).await;
-    // Whoever takes memory now must never see the device write to it.
+    // The device must not write to buffers allocated after the drop.
     let others = take_all(disk, 0xee);
     assert!(!ended || others.len() == whole, "{what}: it has ended, and its buffer is free");
     rt.sleep(Span::ms(1)).await;
@@ -143,7 +144,7 @@ async fn drop_one(rt: &Rt, disk: &Disk, kind: Kind, when: When, version: u32) ->
 }
 
 #[test]
-fn an_operation_may_be_dropped_at_every_await() {
+fn operation_dropped_at_any_await_leaks_nothing() {
     for name in ["dc-express", "dc-express-linux"] {
         for kind in [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim] {
             let awaits = in_sim::<Nvme, _>(&small(name), Log::Off, async |rt, driver, _| {
@@ -155,15 +156,15 @@ fn an_operation_may_be_dropped_at_every_await() {
                 }
                 polls
             });
-            // Its costs before and after, the completion, and with interrupts the context switch.
+            // Costs before and after, the completion, and with interrupts the context switch.
             assert_eq!(awaits, if name == "dc-express" { 4 } else { 5 }, "{name}, {kind:?}");
         }
     }
 }
 
-/// Wherever the device has come to: before the fetch, in the middle of the data, behind the completion.
+/// In any state of the device: before the fetch, during the data transfer, after the completion.
 #[test]
-fn an_operation_may_be_dropped_at_every_moment() {
+fn operation_dropped_at_any_time_leaks_nothing() {
     for kind in [Kind::Read, Kind::Write, Kind::Trim] {
         in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
             let (disk, mut moment, mut version) = (driver.disk(0), Span::ZERO, 0);
@@ -172,7 +173,7 @@ fn an_operation_may_be_dropped_at_every_moment() {
                 if drop_one(&rt, &disk, kind, When::After(moment), version).await {
                     break;
                 }
-                // A trim moves sixteen bytes.
+                // A trim transfers only 16 bytes, so it needs smaller steps.
                 moment += Span::ns(if kind == Kind::Trim { 70 } else { 3_300 });
                 assert!(moment < Span::ms(1), "{kind:?} does not end");
             }
@@ -181,9 +182,9 @@ fn an_operation_may_be_dropped_at_every_moment() {
     }
 }
 
-/// More operations than slots, so that some are dropped while they wait for one.
+/// More operations than slots, so that some are dropped while they wait for a slot.
 #[test]
-fn those_who_wait_for_a_slot_may_be_dropped_too() {
+fn operation_dropped_in_slot_wait_leaks_nothing() {
     in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
         let disk = driver.disk(0);
         let whole = take_all(&disk, 0).len();
@@ -194,7 +195,7 @@ fn those_who_wait_for_a_slot_may_be_dropped_too() {
                 rt.spawn(async move {
                     let kind = if task % 3 == 0 { Kind::Write } else { Kind::Read };
                     let buffer = disk.buffer(BYTES).expect("host memory");
-                    // Every other one is left to its end.
+                    // Every other operation runs to its end.
                     let when = if task % 2 == 0 { When::Polled(polls) } else { NEVER };
                     let done = perform(&disk, kind, task * BLOCKS, buffer, when).await;
                     ended.set(ended.get() + u32::from(done));
@@ -209,9 +210,9 @@ fn those_who_wait_for_a_slot_may_be_dropped_too() {
     });
 }
 
-/// Dropped operations and a reset at the same time.
+/// An operation is dropped, and a reset follows at once.
 #[test]
-fn a_reset_gives_back_what_dropped_operations_have_left() {
+fn reset_returns_resources_of_dropped_operations() {
     in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
         let disk = driver.disk(0);
         let whole = take_all(&disk, 0).len();

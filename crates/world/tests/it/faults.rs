@@ -1,5 +1,5 @@
-//! Faults of a plan, in virtual time: each kind reaches exactly the commands that it names, the driver
-//! recovers as ARCHITECTURE.md, "Recovery", says, and the same seed gives the same log.
+//! Fault injection in virtual time: each fault affects exactly the commands that it selects, the driver
+//! recovers as in ARCHITECTURE.md, "Recovery", and the same seed gives the same log.
 
 use plan::Plan;
 use runtime::{Entry, Log, Span, Time};
@@ -8,12 +8,12 @@ use workload::pattern::OpKind;
 use world::interfaces::{DCX, Interface, NVME, Nvme, Row};
 use world::{self, Options, RunResult};
 
-/// One after the other, each block once, in order.
+/// Sequential reads at depth 1, each block once.
 const READS: &str = "[reads]\nrw=read\nbs=4k\nsize=64k\n";
 const WRITES: &str = "[writes]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\ndo_verify=1\n";
 const MANY: &str = "[many]\nrw=randread\nbs=4k\nsize=2m\niodepth=8\nnumber_ios=400\n";
 
-/// Plan dc-express, quick to build, with these faults, and others of its values.
+/// Plan dc-express with little memory, these faults and these settings.
 fn faulty(faults: &str, sets: &[(&str, &str)]) -> Plan {
     let small = [
         ("host.memory", "16 MiB"),
@@ -24,7 +24,7 @@ fn faulty(faults: &str, sets: &[(&str, &str)]) -> Plan {
     plan("dc-express", &[&small[..], sets].concat())
 }
 
-/// What came of it, and the whole log.
+/// Result and event log of a run.
 struct Seen {
     run_result: RunResult,
     log: Vec<Entry>,
@@ -64,20 +64,20 @@ impl Seen {
         self.run_result.jobs.iter().map(|(_, job_result)| operations(job_result)).sum()
     }
 
-    /// The longest latency and the shortest, ns.
+    /// Maximum and minimum latency, ns.
     fn latencies(&self, kind: OpKind) -> (u64, u64) {
         let total = &self.run_result.jobs[0].1.stats.of(kind).total;
         (total.max_ns(), total.min_ns())
     }
 
-    /// When the only fault struck for the first time.
+    /// Time of the first injection of the only fault.
     fn first(&self) -> Time {
         self.log.iter().find(|entry| entry.component == "fault").expect("a fault").at
     }
 }
 
 #[test]
-fn a_plan_without_faults_runs_as_ever() {
+fn fault_that_never_fires_changes_no_timing() {
     let plain = run_by(NVME, &faulty("[]", &[]), READS);
     let never = run(r#"[{ name = "x", what = "drop", nth = 1000 }]"#, READS);
     assert!(plain.run_result.faults.is_empty() && never.injected() == 0);
@@ -86,7 +86,7 @@ fn a_plan_without_faults_runs_as_ever() {
 }
 
 #[test]
-fn a_delay_holds_up_the_command_that_it_names_and_no_other() {
+fn delay_fault_affects_only_selected_lba() {
     let seen = run(
         r#"[{ name = "x", what = "delay", span = "50 us", first_lba = 40, last_lba = 40 }]"#,
         READS,
@@ -102,7 +102,7 @@ fn a_delay_holds_up_the_command_that_it_names_and_no_other() {
 }
 
 #[test]
-fn commands_are_named_by_opcode_queue_time_and_count() {
+fn faults_select_by_opcode_queue_time_and_count() {
     let reads = |faults: &str| run(faults, MANY).injected();
     assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = "read" }]"#), 400);
     assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = 2 }]"#), 400);
@@ -125,14 +125,14 @@ fn commands_are_named_by_opcode_queue_time_and_count() {
 }
 
 #[test]
-fn a_command_that_hangs_is_aborted_and_done_again() {
+fn hung_command_is_aborted_and_retried() {
     let seen = run(r#"[{ name = "x", what = "hang", nth = 5 }]"#, READS);
     assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 16));
     assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (1, 0));
 }
 
 #[test]
-fn a_command_that_is_lost_costs_a_reset() {
+fn dropped_command_is_recovered_by_reset() {
     let seen = run(r#"[{ name = "x", what = "drop", nth = 5 }]"#, READS);
     assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 16));
     assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (1, 1));
@@ -141,7 +141,7 @@ fn a_command_that_is_lost_costs_a_reset() {
 }
 
 #[test]
-fn a_completion_waits_for_those_that_came_later() {
+fn reorder_fault_delays_completion_behind_later_ones() {
     let fault = r#"[{ name = "x", what = "reorder", behind = 3, span = "1 ms", nth = 100 }]"#;
     let seen = run(fault, MANY);
     assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 400));
@@ -152,7 +152,7 @@ fn a_completion_waits_for_those_that_came_later() {
         seen.log[injected..].iter().filter(completed).map(|entry| entry.b).collect();
     let place = order.iter().position(|other| *other == cid).expect("it completes");
     assert!(place >= 3, "{place} completions went before it");
-    // Alone in its queue, it waits as long as it may.
+    // Alone in its queue, it waits for the whole span.
     let fault = r#"[{ name = "x", what = "reorder", behind = 1, span = "70 us", nth = 3 }]"#;
     let (seen, plain) = (run(fault, READS), run("[]", READS));
     let (usual, shortest) = plain.latencies(OpKind::Read);
@@ -160,7 +160,7 @@ fn a_completion_waits_for_those_that_came_later() {
 }
 
 #[test]
-fn a_status_reaches_its_caller() {
+fn status_fault_reaches_caller_with_lba() {
     let fault = r#"[{ name = "x", what = "status", status = "Write Fault", command = "write",
         first_lba = 8, last_lba = 8, dnr = true }]"#;
     let seen = run(fault, "[writes]\nrw=write\nbs=4k\nsize=64k\n");
@@ -174,21 +174,21 @@ fn a_status_reaches_its_caller() {
 }
 
 #[test]
-fn spoiled_data_are_found_out_where_they_are_spoiled() {
-    // Written rightly, read wrongly once: the read that looks after the writes.
+fn corrupt_data_faults_are_found_by_verification() {
+    // Corrupted in transfer to the host, once: found by the verifying read.
     let read = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 1 }]"#;
     let seen = run(read, WRITES);
     assert_eq!((seen.injected(), seen.errors()), (1, 1), "{:?}", seen.messages());
-    // Written wrongly: found when it is read.
+    // Corrupted in transfer to the device: found by the read.
     let write =
         r#"[{ name = "x", what = "corrupt-data", command = 1, first_lba = 16, last_lba = 16 }]"#;
     let seen = run(write, WRITES);
     assert_eq!((seen.injected(), seen.errors()), (1, 1), "{:?}", seen.messages());
-    // On the medium, after the write.
+    // Corrupted on the medium after the write.
     let medium = r#"[{ name = "x", what = "corrupt-medium", command = "write", nth = 7 }]"#;
     let seen = run(medium, WRITES);
     assert_eq!((seen.injected(), seen.errors()), (1, 1), "{:?}", seen.messages());
-    // Of a block that is written again before anybody looks nothing is left.
+    // Not found if the block is overwritten before it is read.
     let twice = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=write\nbs=4k\n\
         size=64k\nverify=crc32c\ndo_verify=1\n";
     let seen = run(medium, twice);
@@ -196,7 +196,7 @@ fn spoiled_data_are_found_out_where_they_are_spoiled() {
 }
 
 #[test]
-fn a_stuck_medium_goes_on_when_its_time_is_over() {
+fn stuck_medium_resumes_after_span() {
     let fault = r#"[{ name = "x", what = "stuck-medium", span = "300 us", at = "60 us" }]"#;
     let seen = run(fault, MANY);
     assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 400));
@@ -206,14 +206,14 @@ fn a_stuck_medium_goes_on_when_its_time_is_over() {
 }
 
 #[test]
-fn a_medium_that_is_stuck_for_ever_is_given_up_and_nobody_hangs() {
+fn permanently_stuck_medium_fails_reads_without_hang() {
     let seen = run(r#"[{ name = "x", what = "stuck-medium", nth = 5, command = "read" }]"#, READS);
     assert_eq!(seen.injected(), 1);
     assert!(seen.errors() > 0 && seen.operations() == 4, "{:?}", seen.messages());
 }
 
 #[test]
-fn a_lost_interrupt_is_found_by_the_watchdog() {
+fn lost_interrupt_is_found_by_watchdog() {
     let fault = r#"[{ name = "x", what = "lost-interrupt", nth = 4 }]"#;
     let plan = faulty(fault, &[("host.completion", "interrupt")]);
     let seen = run_by(NVME, &plan, READS);
@@ -223,7 +223,7 @@ fn a_lost_interrupt_is_found_by_the_watchdog() {
 }
 
 #[test]
-fn a_dead_link_ends_every_wait() {
+fn link_down_ends_all_waits() {
     for fault in [
         r#"[{ name = "x", what = "link-down", at = "100 us" }]"#,
         r#"[{ name = "x", what = "link-down", nth = 100 }]"#,
@@ -237,7 +237,7 @@ fn a_dead_link_ends_every_wait() {
 }
 
 #[test]
-fn a_controller_that_stops_is_reset() {
+fn fatal_controller_status_causes_reset() {
     for fault in [
         r#"[{ name = "x", what = "fatal", at = "100 us" }]"#,
         r#"[{ name = "x", what = "fatal", nth = 100 }]"#,
@@ -250,7 +250,7 @@ fn a_controller_that_stops_is_reset() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
+fn faults_same_seed_gives_same_log() {
     let faults = r#"[{ name = "a", what = "delay", span = "3 us", one_in = 20 },
         { name = "b", what = "reorder", behind = 2, span = "10 us", one_in = 30 },
         { name = "c", what = "hang", one_in = 150 }]"#;
@@ -263,7 +263,7 @@ fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
 }
 
 #[test]
-fn dc_express_is_struck_too() {
+fn faults_apply_to_dcx() {
     let by_dcx = |faults: &str, sets: &[(&str, &str)]| run_by(DCX, &faulty(faults, sets), READS);
     let plain = by_dcx("[]", &[]);
     let usual = plain.latencies(OpKind::Read).1;
@@ -283,7 +283,7 @@ fn dc_express_is_struck_too() {
 }
 
 #[test]
-fn live_devices_are_struck_too() {
+fn faults_apply_to_live_devices() {
     let faults = r#"[{ name = "late", what = "delay", span = "20 us", every = 100 },
         { name = "lost", what = "drop", nth = 150 },
         { name = "stopped", what = "fatal", nth = 300 }]"#;
@@ -301,7 +301,7 @@ fn live_devices_are_struck_too() {
     }
 }
 
-/// Reads of a small drive of flash, each block once.
+/// Reads of a small flash drive, each block once.
 const OF_FLASH: &str = "[reads]\nrw=randread\nbs=4k\nsize=1m\niodepth=4\n";
 
 fn faulty_die(faults: &str) -> Plan {
@@ -309,7 +309,7 @@ fn faulty_die(faults: &str) -> Plan {
 }
 
 #[test]
-fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
+fn slow_or_stuck_die_delays_its_reads() {
     let well = run_by(NVME, &faulty_die("[]"), OF_FLASH);
     let (usual, shortest) = well.latencies(OpKind::Read);
     let fault = r#"[{ name = "x", what = "slow-die", die = 1, percent = 2000, at = "0 us" }]"#;
@@ -325,7 +325,7 @@ fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
 }
 
 #[test]
-fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
+fn unreadable_die_fails_its_reads_in_both_worlds() {
     let fault = r#"[{ name = "x", what = "unreadable-die", die = 1, at = "0 us" }]"#;
     let simulated = run_by(NVME, &faulty_die(fault), OF_FLASH);
     let live =
@@ -333,12 +333,12 @@ fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
     let live = live.unwrap_or_else(|error| panic!("{error}"));
     let failed = |run_result: &RunResult| run_result.jobs[0].1.errors();
     assert_eq!(failed(&simulated.run_result), failed(&live));
-    // 256 reads, of what was written in order over two dies.
+    // 256 reads of data written sequentially over two dies.
     assert!((64..=192).contains(&failed(&live)), "{}", failed(&live));
 }
 
 #[test]
-fn a_die_that_is_not_there_is_refused() {
+fn fault_on_missing_die_is_rejected() {
     let refused = |plan: Plan| {
         let job_result = world::simulate(NVME, &plan, &work(OF_FLASH), Options::default());
         job_result.err().expect("a refusal").to_string()

@@ -1,5 +1,5 @@
-//! Flash behind the interfaces that run on it and in both worlds: contents verified with the collector at
-//! work, what is taken back, states kept in a file, used drives.
+//! Flash behind its interfaces, in both worlds: contents verified during GC, trim, state files,
+//! preconditioned drives.
 
 use bus::HostPort;
 use bus::sim::SimHost;
@@ -12,11 +12,11 @@ use world::device::MediumState;
 use world::interfaces::{DCX, FASTPATH, Interface, NVME, Nvme};
 use world::{self, Options, RunResult};
 
-/// Every length, over the whole drive, some of it again and again.
+/// All lengths over the whole drive, with overwrites.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
     io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
-/// The same, in lengths that FastPath has a block size for.
+/// The same, in block sizes of FastPath.
 const BLOCKS_OF_4K: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/40\niodepth=8\nsize=100%\n\
     io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
@@ -33,7 +33,7 @@ fn verified(run_result: &RunResult) {
 }
 
 #[test]
-fn flash_keeps_what_it_is_given_while_its_collector_works() {
+fn flash_reads_verify_during_gc() {
     for sets in [
         &[("medium.flash.start", "filled")][..],
         &[("medium.keep", "stamps"), ("medium.flash.start", "filled")],
@@ -61,14 +61,14 @@ fn flash_keeps_what_it_is_given_while_its_collector_works() {
     }
 }
 
-/// Two jobs over the same blocks: one writes and reads, one takes back what may just have been written.
+/// Jobs over the same blocks: one writes and reads, one trims, one trims and then writes.
 const TRIMMED: &str = "[global]\nsize=50%\nio_size=1m\niodepth=4\nverify=crc32c\n\
     [mixed]\nrw=randrw\nbssplit=512/20:4k/60:16k/20\nnorandommap=1\nfsync=16\n\
     [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nnorandommap=1\n\
     [again]\nrw=randtrimwrite\nbs=8k\n";
 
 #[test]
-fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
+fn trimmed_blocks_read_as_zeros_until_written() {
     for sets in [
         &[("medium.flash.start", "filled")][..],
         &[("medium.keep", "stamps"), ("medium.flash.cache", "protected")],
@@ -89,7 +89,7 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
 }
 
 #[test]
-fn a_drive_that_is_taken_back_whole_is_empty() {
+fn full_trim_unmaps_all_units() {
     let plan = flash(&[("medium.flash.start", "steady")]);
     let trim = work("[trim]\nrw=trim\nbs=4k\niodepth=2\n");
     let run_result = simulate_by(NVME, &plan, &trim, Options::default());
@@ -98,9 +98,9 @@ fn a_drive_that_is_taken_back_whole_is_empty() {
     assert_eq!(software(&run_result).mapped_units, 0);
 }
 
-/// FastPath's requests have no such command: that is said, once, and nothing else is done.
+/// FastPath has no trim request, so the job ends with one error message.
 #[test]
-fn an_interface_without_the_command_says_so() {
+fn trim_on_fastpath_is_reported_as_unsupported() {
     let trim = work("[trim]\nrw=randtrim\nbs=4k\niodepth=4\n");
     let run_result = world::simulate(FASTPATH, &flash(&[]), &trim, Options::default());
     let run_result = run_result.expect("a run");
@@ -110,7 +110,7 @@ fn an_interface_without_the_command_says_so() {
 }
 
 #[test]
-fn live_flash_keeps_what_it_is_given() {
+fn live_flash_reads_verify_during_gc() {
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
     for run in [world::live_in_one_thread, world::live_in_threads] {
         let run_result = run(NVME, &plan, &work(MIXED), Options::default());
@@ -121,7 +121,7 @@ fn live_flash_keeps_what_it_is_given() {
 }
 
 #[test]
-fn every_wait_for_flash_has_a_name() {
+fn flash_waits_have_named_stages() {
     let plan = flash(&[("medium.flash.start", "filled")]);
     let run_result = simulate_by(NVME, &plan, &work(MIXED), Options::default());
     let stage = |kind, name: &str| {
@@ -139,7 +139,7 @@ fn every_wait_for_flash_has_a_name() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_log_of_flash() {
+fn flash_same_seed_gives_same_log() {
     let log = |seed: &str| {
         let plan = flash(&[("run.seed", seed), ("medium.flash.errors", "profile")]);
         let log = Log::kept();
@@ -151,9 +151,9 @@ fn the_same_seed_gives_the_same_log_of_flash() {
     assert_ne!(log("1"), log("2"));
 }
 
-/// Written by one run, read by the next: the second finds the first's stamps, of the same seed.
+/// The second run reads the stamps that the first wrote with the same seed.
 #[test]
-fn a_drives_state_is_kept_in_a_file() {
+fn flash_state_file_keeps_drive_between_runs() {
     let folder = Folder::new("flash");
     let path = folder.path("drive").display().to_string();
     let plan = flash(&[("medium.flash.state", &path)]);
@@ -176,7 +176,7 @@ fn a_drives_state_is_kept_in_a_file() {
 }
 
 #[test]
-fn a_used_drive_is_full_and_a_steady_one_has_little_room() {
+fn flash_start_filled_and_steady_map_all_units() {
     let seen = |start: &str| {
         let plan = flash(&[("medium.flash.start", start), ("medium.keep", "stamps")]);
         let read = "[read]\nrw=randread\nbs=4k\nsize=1m\n";
@@ -194,7 +194,7 @@ fn a_used_drive_is_full_and_a_steady_one_has_little_room() {
     );
 }
 
-/// A controller's CAP.TO, in seconds.
+/// CAP.TO of the controller, in seconds.
 fn ready_timeout_s(sets: &[(&str, &str)], name: &str) -> f64 {
     let plan = plan(name, sets);
     let register = async |_, _, host: SimHost| host.read32(registers::CAP).await;
@@ -202,11 +202,11 @@ fn ready_timeout_s(sets: &[(&str, &str)], name: &str) -> f64 {
     f64::from(Cap::from_bits(low.into()).timeout_ms()) / 1000.0
 }
 
-/// A mount that finds no checkpoint reads the spare bytes of every page: a host waits for that.
+/// A mount without checkpoint reads the spare bytes of every page, and the host waits for that.
 #[test]
-fn cap_to_is_as_long_as_a_mount_of_the_whole_drive_takes() {
+fn cap_to_covers_mount_scan_of_whole_drive() {
     assert_eq!(ready_timeout_s(&[], "small-flash"), 10.0, "the least that is said");
-    // 480 superblocks of 384 word lines, of which the three pages are sensed in 78, 117 and 78 us.
+    // 480 superblocks of 384 word lines with three pages each, sensed in 78, 117 and 78 us.
     let scan = 480.0 * 384.0 * 273e-6;
     let said = ready_timeout_s(&[], "tlc");
     assert!(said > scan && said < 1.6 * scan, "{said} s, to read the spare bytes takes {scan} s");

@@ -1,5 +1,5 @@
-//! A comparison and a write as one, by the driver: nobody comes in between, no queue is too full, and what a
-//! reset leaves open is said.
+//! Fused Compare and Write by the driver: atomic, without deadlock on full queues, and reported as unknown
+//! after a reset.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ fn machine(depth: &str) -> Plan {
     plan("gen4", &sets)
 }
 
-/// A block that holds this number.
+/// A buffer of one block that holds this number.
 fn block_of(disk: &Disk, number: u64) -> Buffer {
     let buffer = disk.buffer(disk.geometry().block_bytes as usize).expect("host memory");
     buffer.zero();
@@ -45,10 +45,10 @@ async fn number(disk: &Disk, lba: Lba) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What several tasks have done that count in one block.
+/// Results of tasks that increment a counter in one block.
 #[derive(Default)]
 struct Counted {
-    /// Times that somebody was told that he has written, or has lost, or that nobody knows.
+    /// Number of pairs that were written; `differed` and `unknown` count the others.
     written: Cell<u64>,
     differed: Cell<u64>,
     unknown: Cell<u64>,
@@ -56,7 +56,7 @@ struct Counted {
     done: Signal,
 }
 
-/// Counts in this block so many times, each time from what was read to one more.
+/// Tries `times` times to increment the counter in block `lba` by a fused pair.
 async fn count(rt: Rt, disk: Disk, lba: Lba, times: u64, counted: Rc<Counted>) {
     let more = |of: &Cell<u64>| of.set(of.get() + 1);
     for _ in 0..times {
@@ -76,7 +76,7 @@ async fn count(rt: Rt, disk: Disk, lba: Lba, times: u64, counted: Rc<Counted>) {
     counted.done.notify(&rt);
 }
 
-/// Tasks that count in one block, each by one of these disks in turn, while the controller is reset so often.
+/// Runs tasks that increment a counter in one block through `disks` in turn, with `resets` controller resets.
 async fn contend(
     (rt, controller): (&Rt, &Controller<SimHost>),
     disks: &[Disk],
@@ -111,7 +111,7 @@ async fn contend(
     counted
 }
 
-/// A device of this plan with a started controller.
+/// Runs `body` with a device of this plan and a started controller.
 fn with_controller(plan: &Plan, body: impl AsyncFnOnce(&Rt, &SimBus, &Controller<SimHost>)) {
     let rt = Rt::simulated(None, Log::Off);
     let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
@@ -126,9 +126,9 @@ fn with_controller(plan: &Plan, body: impl AsyncFnOnce(&Rt, &SimBus, &Controller
     rt.drop_tasks();
 }
 
-/// Queues of two commands, for tasks of which each wants both slots, and of more; two queues at once.
+/// Two queues, of depth 2, where each pair needs both slots, and deeper.
 #[test]
-fn whoever_counts_by_pairs_loses_no_count() {
+fn fused_pairs_lose_no_increment() {
     for depth in [2, 3, 16] {
         with_controller(&machine("16"), async |rt, _, controller| {
             let options = QueueOptions { depth, ..QueueOptions::default() };
@@ -143,9 +143,9 @@ fn whoever_counts_by_pairs_loses_no_count() {
     }
 }
 
-/// A pair that a reset came between is not sent again: done twice it would be told as not done.
+/// A pair interrupted by a reset is not retried: if it was executed, a retry would report a mismatch.
 #[test]
-fn what_a_reset_leaves_open_is_said() {
+fn fused_pair_interrupted_by_reset_is_unknown() {
     let mut unknown = 0;
     for seed in 0..6 {
         with_controller(&machine("16"), async |rt, _, controller| {
@@ -157,9 +157,10 @@ fn what_a_reset_leaves_open_is_said() {
     assert!(unknown > 10, "{unknown}");
 }
 
-/// Cores that share a queue of two commands: whoever waits for a second slot keeps nobody from ending.
+/// Cores that share a queue of two commands: a pair that waits for a second slot does not deadlock the
+/// others.
 #[test]
-fn cores_that_share_a_queue_count_by_pairs() {
+fn fused_pairs_on_shared_queue_lose_no_increment() {
     for (depth, resets) in [(2, 0), (3, 0), (2, 6), (5, 6)] {
         with_controller(&machine("16"), async |rt, bus, controller| {
             let options = QueueOptions { depth, ..QueueOptions::default() };
@@ -176,9 +177,9 @@ fn cores_that_share_a_queue_count_by_pairs() {
     }
 }
 
-/// Dropped at any moment, a pair leaves its slots and its turn to others.
+/// A pair dropped at any time returns its slots and its turn.
 #[test]
-fn a_pair_that_is_dropped_keeps_nothing() {
+fn dropped_fused_pair_returns_slots() {
     with_controller(&machine("16"), async |rt, _, controller| {
         let options = QueueOptions { depth: 2, ..QueueOptions::default() };
         let disk = controller.queue(options).await.expect("a queue");
@@ -198,7 +199,7 @@ fn a_pair_that_is_dropped_keeps_nothing() {
 }
 
 #[test]
-fn a_queue_of_one_command_has_no_room_for_a_pair() {
+fn fused_pair_needs_queue_depth_2() {
     with_controller(&machine("16"), async |_, _, controller| {
         let options = QueueOptions { depth: 1, ..QueueOptions::default() };
         let disk = controller.queue(options).await.expect("a queue");

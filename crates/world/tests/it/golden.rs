@@ -1,7 +1,7 @@
-//! Latency and rate in virtual time, kept as text and compared to the last digit: whoever changes the
-//! model sees what it changes.
+//! Golden tables of latency and rate in virtual time, compared to the last digit, so that every change of the
+//! model shows its effect.
 //!
-//! `DOORBELL_BLESS=1 cargo test -p doorbell-world --test it golden` writes the tables anew.
+//! `DOORBELL_BLESS=1 cargo test -p doorbell-world --test it golden` rewrites the tables.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,12 +12,12 @@ use world::Options;
 use world::interfaces::{BLOCK, DCX, NVME, Row};
 
 const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// Commands of a run, so many for each place of its depth, and some more.
+/// A run has `EACH * depth + MORE` commands.
 const EACH: u32 = 4;
 const MORE: u32 = 60;
 
-/// Links, by the settings that make them of dc-express and of gen4: a medium of PCM that is a part of the
-/// latency, and one of DRAM that next to disappears.
+/// Links, as settings of base plans. The base plans differ in their medium: PCM, a notable part of the
+/// latency, and DRAM, almost none.
 const LINKS: [(&str, &Row, &str, &str, &str); 9] = [
     ("gen1-x1", NVME, "dc-express", "gen1", "1"),
     ("gen2-x4", NVME, "dc-express", "gen2", "4"),
@@ -30,7 +30,7 @@ const LINKS: [(&str, &Row, &str, &str, &str); 9] = [
     ("block-gen4-x4", BLOCK, "gen4", "gen4", "4"),
 ];
 
-/// One line: mean, median and 99th percentile, and the rate, all in whole numbers.
+/// One line: mean, p50 and p99 in ns, and IOPS, computed in integers.
 fn line(row: &'static Row, plan: &plan::Plan, kind: OpKind, bytes: u32, depth: u32) -> String {
     let (rw, count) = match kind {
         OpKind::Read => ("randread", EACH * depth + MORE),
@@ -43,7 +43,7 @@ fn line(row: &'static Row, plan: &plan::Plan, kind: OpKind, bytes: u32, depth: u
     let job_result = only(&run_result);
     let latencies = &job_result.stats.of(kind).total;
     assert_eq!(latencies.count(), u64::from(count));
-    // Sums of whole picoseconds below 2^53: exact until here.
+    // The sum in picoseconds is below 2^53, so the `f64` is exact.
     let sum = (shares(job_result, kind).total_ps * f64::from(count)).round() as u128;
     let mean = sum / u128::from(count);
     let (p50, p99) = (latencies.percentile_ns(50_000), latencies.percentile_ns(99_000));
@@ -63,7 +63,7 @@ fn table(row: &'static Row, name: &str, base: &str, generation: &str, lanes: &st
         ("link.lanes", lanes),
         ("medium.block", "512 B"),
         ("host.queue_depth", "128"),
-        // No more than these need: every run clears its memory.
+        // As small as possible, because every run clears its memory.
         ("host.memory", "4 MiB"),
         ("device.mdts", "16 KiB"),
         ("host.queues", "1"),
@@ -80,7 +80,7 @@ fn table(row: &'static Row, name: &str, base: &str, generation: &str, lanes: &st
 }
 
 #[test]
-fn latency_and_rate_are_what_they_were() {
+fn latency_and_rate_match_golden_tables() {
     let bless = std::env::var_os("DOORBELL_BLESS").is_some();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden");
     let mut changed = String::new();

@@ -1,7 +1,7 @@
-//! What one command costs the simulator: its timed events, counted exactly and listed by name, so that
-//! no change raises them unseen.
+//! Timed events that one command costs the simulator, counted exactly and listed by name, so that no change
+//! raises the number unnoticed.
 //!
-//! `cargo test -p doorbell-world --test it hop_budget -- --nocapture` prints the walk of one read.
+//! `cargo test -p doorbell-world --test it hop_budget -- --nocapture` prints the events of one read.
 
 use plan::Plan;
 use runtime::{Entry, Log};
@@ -9,17 +9,17 @@ use testing::{only, plan, simulate, simulate_by, simulate_with, work};
 use world::Options;
 use world::interfaces::{BLOCK, DCX};
 
-/// What makes the clock move.
+/// An event that advances the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Wait,
-    /// Something posted lands, and the event log says so: who, what.
+    /// A posted write arrives; the event log has an entry: component, event.
     Lands(&'static str, &'static str),
 }
 use Event::{Lands, Wait};
 
-/// One 4 KiB read of the plan dc-express, one at a time: every timed event, and its moment in
-/// picoseconds after the call, as it follows from the plan (the terms are in `laws.rs`).
+/// Timed events of one 4 KiB read on plan dc-express at depth 1, with their times in picoseconds after the
+/// call, computed from the plan (terms in `laws.rs`).
 const READ: [(u64, Event, &str); 13] = [
     (50_000, Wait, "the driver has built the entry (submit), and rings"),
     (212_000, Lands("bus", "register"), "the doorbell lands"),
@@ -36,15 +36,15 @@ const READ: [(u64, Event, &str); 13] = [
     (4_180_000, Wait, "the driver has taken it in (complete): the call returns"),
 ];
 
-/// What the log says beside what lands: the device's own words, by the event that they come with.
+/// Log entries of the device: index of the event of [`READ`] at the same time, component, event.
 const SAID: [(usize, &str, &str); 2] = [(3, "device", "fetched"), (8, "device", "completed")];
 
 fn job(kind: &str, bytes: &str, count: u32) -> String {
     format!("[one]\nrw={kind}\nbs={bytes}\niodepth=1\nsize=256m\nnumber_ios={count}\n")
 }
 
-/// Timed events of one command, from two runs that differ by many commands. Beside them, a completion
-/// queue's doorbell lands when a quarter of the queue was read.
+/// Timed events of one command, from the difference of two runs. The completion queue doorbell, which arrives
+/// once for each quarter of the queue, is subtracted.
 fn events_of_one(plan: &Plan, kind: &str, bytes: &str) -> u64 {
     let events = |count| {
         let run_result = simulate(plan, &work(&job(kind, bytes, count)));
@@ -58,30 +58,30 @@ fn events_of_one(plan: &Plan, kind: &str, bytes: &str) -> u64 {
     more / MORE
 }
 
-/// The plan, its watchdog out of the way: its looks are timed events of no command.
+/// A plan with a long watchdog timeout, because watchdog checks are timed events too.
 fn quiet(name: &str, sets: &[(&str, &str)]) -> Plan {
     let sets: Vec<_> = sets.iter().copied().chain([("host.timeout", "3600 s")]).collect();
     plan(name, &sets)
 }
 
 #[test]
-fn a_read_has_the_events_of_its_list() {
+fn one_read_has_13_listed_events() {
     assert_eq!(events_of_one(&quiet("dc-express", &[]), "randread", "4k"), READ.len() as u64);
 }
 
 #[test]
-fn every_kind_of_command_keeps_its_budget() {
+fn nvme_commands_keep_event_budget() {
     let interrupts = [("host.completion", "interrupt")];
     let batched = [("host.doorbell", "batched")];
     for (name, sets, kind, bytes, budget) in [
-        // One row, so no wait between its access and its stream.
+        // One row, so there is no wait between access and stream.
         ("dc-express", &[][..], "randread", "512", 12),
-        // In two pieces of 64 KiB, each with four events, behind a list of pages, whose fetch is two.
+        // Two pieces of 64 KiB with four events each, and the fetch of a PRP list with two.
         ("dc-express", &[], "randread", "128k", 19),
-        // The data are fetched (two), streamed to the banks and written there; nothing of them lands.
+        // Data are fetched (two events), streamed to the banks and written there; none arrive in host memory.
         ("dc-express", &[], "randwrite", "4k", 13),
-        // The interrupt lands and is taken, where the other has a poll; a context is switched, and three
-        // layers of software lie above.
+        // The interrupt arrives and is handled, instead of a poll; one context switch, and three software
+        // layers above.
         ("dc-express-linux", &[], "randread", "4k", 18),
         ("gen4", &[], "randread", "4k", 12),
         ("gen4", &[], "randwrite", "4k", 13),
@@ -93,11 +93,11 @@ fn every_kind_of_command_keeps_its_budget() {
     }
 }
 
-/// A read of DC Express, one at a time, has no events of a doorbell, of a completion or of its own fetch
-/// alone: a fetch is always under way, so they come by the time that passes, and some come in vain. So the
-/// budget is for a thousand reads, not for one.
+/// A DC Express read at depth 1 has no events for a doorbell or completion, and none for a fetch of its own:
+/// a fetch is always in flight, so fetches depend on elapsed time, and some return no command. The budget is
+/// therefore for 1000 reads.
 #[test]
-fn a_thousand_reads_of_dc_express_keep_their_budget() {
+fn dcx_1000_reads_keep_event_budget() {
     for (bytes, budget) in [("512", 11_060), ("4k", 12_060)] {
         let events = |count| {
             let plan = quiet(
@@ -113,21 +113,21 @@ fn a_thousand_reads_of_dc_express_keep_their_budget() {
     }
 }
 
-/// A block of one has the events of a command and those of its exchange: announced by two registers, taken,
-/// fetched, returned, told of.
+/// A block of one command has the events of the command and of the block's exchange: two register writes,
+/// fetch, return and interrupt.
 #[test]
-fn a_block_of_one_keeps_its_budget() {
+fn descriptor_block_of_one_keeps_event_budget() {
     let polled = [("host.completion", "polled")];
     let ahead = [("block.ahead", "8")];
     for (sets, kind, bytes, budget) in [
         (&[][..], "randread", "4k", 25),
-        // Padded: a page all the same.
+        // Padded to a page.
         (&[], "randread", "512", 25),
         (&[], "randwrite", "4k", 26),
-        // The second descriptor is a block of its own.
+        // The second descriptor is in a block of its own.
         (&[], "randread", "8k", 45),
         (&polled, "randread", "4k", 23),
-        // A look at the next place of the ring, in vain.
+        // One check of the next ring entry, which is empty.
         (&ahead, "randread", "4k", 28),
     ] {
         let events = |count| {
@@ -141,7 +141,7 @@ fn a_block_of_one_keeps_its_budget() {
     }
 }
 
-/// The log of one read in the middle of several: from its doorbell to its completion.
+/// Event log of the third of five reads, from its doorbell to its completion.
 fn log_of_a_read() -> Vec<Entry> {
     let log = Log::kept();
     let options = Options { log: log.clone(), ..Options::default() };
@@ -156,7 +156,7 @@ fn log_of_a_read() -> Vec<Entry> {
 }
 
 #[test]
-fn the_list_is_what_the_log_says() {
+fn listed_events_match_event_log() {
     let log = log_of_a_read();
     let begun = log[0].at.0 - READ[1].0;
     let mut expected: Vec<(u64, &str, &str)> = Vec::new();

@@ -1,6 +1,6 @@
-//! A controller's queues in several threads of a host: what is read is what was written, also under resets;
-//! who asks for one queue too many is told how many there are; what takes past its deadline is aborted; and a
-//! device that dies ends every thread's work.
+//! A controller's queues in several host threads: reads verify, also under resets; a request for one queue
+//! too many fails with the number of queues; commands past their deadline are aborted; removal of the device
+//! ends the work of every thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -19,10 +19,10 @@ use world::interfaces::{Interface, NVME, Nvme};
 
 const THREADS: usize = 2;
 const BLOCK: usize = 4096;
-/// Blocks that each thread has to itself.
+/// Blocks of each thread.
 const BLOCKS: u64 = 8;
 
-/// Sets a flag when it is dropped: a thread that panics keeps no other from its end.
+/// Sets a flag on drop, so that a panic of one thread does not block the others.
 struct Sets<'a>(&'a AtomicBool);
 
 impl Drop for Sets<'_> {
@@ -31,7 +31,7 @@ impl Drop for Sets<'_> {
     }
 }
 
-/// Waits for something that is bound to come. What takes a minute never does.
+/// Waits for a condition; panics after 60 s.
 async fn until(rt: &Rt, mut come: impl FnMut() -> bool) {
     let end = rt.now() + Span::ms(60_000);
     while !come() {
@@ -40,9 +40,8 @@ async fn until(rt: &Rt, mut come: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a device with these faults on a thread of its own as long as `host` takes, or until that says that it
-/// is to die.
-fn beside_a_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool)) {
+/// Runs a device with these faults on its own thread until `host` returns or sets its flag.
+fn with_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool)) {
     let _turn = testing::turn();
     let sets = [("medium.capacity", "16 MiB"), ("device.queues", "2"), ("faults", faults)];
     let plan = plan("live", &sets);
@@ -73,14 +72,14 @@ fn beside_a_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool))
     });
 }
 
-/// What round `round` of a thread writes into a block.
+/// Contents of a block in round `round` of a thread.
 fn stamp(thread: usize, lba: u64, round: u64) -> Vec<u8> {
     let words =
         (0..BLOCK as u64 / 8).map(|word| (thread as u64) << 56 | round << 32 | lba << 16 | word);
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// Where a thread's pieces lie.
+/// LBA of a thread's block.
 fn place<P: HostPort>(queue: &Queue<P>, thread: usize, piece: u64) -> Lba {
     let blocks = BLOCK as u64 / u64::from(queue.geometry().block_bytes);
     Lba((thread as u64 * BLOCKS + piece) * blocks)
@@ -110,14 +109,14 @@ async fn round<P: HostPort>(
     Ok(())
 }
 
-/// One thread's life: a queue, rounds until it is told to end or its device dies, and an end in order. Tells
-/// of each round.
+/// Runs one thread: gets a queue, does rounds until `over` is set or the device is gone, and returns the
+/// queue. Sends its number to `reports` after each round.
 fn works(
     shared: &Shared,
     queues: &Queues,
     thread: usize,
     over: &AtomicBool,
-    told: &Sender<usize>,
+    reports: &Sender<usize>,
 ) -> Kind {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let port = shared.host_of(&rt, thread + 1, THREADS + 1);
@@ -134,8 +133,8 @@ fn works(
                 break kind;
             }
             number += 1;
-            // Whoever listened may have ended.
-            let _ = told.send(thread);
+            // The receiver may have ended.
+            let _ = reports.send(thread);
         };
         if end == Kind::Closed {
             mine.give_back().await.expect("the controller answers");
@@ -146,22 +145,22 @@ fn works(
     end
 }
 
-/// The controller's thread, with the others beside it: `body` gets the number of rounds each has done. Gives
-/// how the others ended.
+/// Runs the controller's thread and the other threads. `body` gets a function that returns the number of
+/// rounds of each thread. Returns the reason for which each thread ended.
 fn with_threads(
     plan: &Plan,
     shared: &Shared,
     body: impl AsyncFnOnce(&LiveHost, &Controller<LiveHost>, &mut dyn FnMut() -> [u64; THREADS]),
 ) -> Vec<Kind> {
     let (over, rt) = (AtomicBool::new(false), Rt::live(&STD_CLOCK, None, Log::Off));
-    let (told, rounds) = channel();
+    let (reports, rounds) = channel();
     let (granter, queues) = granter();
     let ends = std::thread::scope(|scope| {
         let ends = Sets(&over);
         let others: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let (queues, told, over) = (queues.clone(), told.clone(), &over);
-                scope.spawn(move || works(shared, &queues, thread, over, &told))
+                let (queues, reports, over) = (queues.clone(), reports.clone(), &over);
+                scope.spawn(move || works(shared, &queues, thread, over, &reports))
             })
             .collect();
         rt.block_on(async {
@@ -176,13 +175,13 @@ fn with_threads(
                     done
                 };
                 until(&rt, || !look().contains(&0)).await;
-                // All queues are out: one more is one too many, and that is said with both numbers.
+                // All queues are granted, so one more fails with both numbers.
                 let one_more = queues.queue(&port, QueueOptions::default()).await;
                 let (asked, granted) = (THREADS as u32 + 1, THREADS as u32);
                 assert_eq!(one_more.err(), Some(InitError::TooFewQueues { asked, granted }));
                 body(&port, &controller, &mut look).await;
                 if controller.gone().is_none() {
-                    // Of a device that is gone they hear by themselves.
+                    // The threads notice a removed device themselves.
                     drop(ends);
                 }
                 drop(queues);
@@ -202,9 +201,9 @@ fn with_threads(
 }
 
 #[test]
-fn every_thread_reads_what_it_wrote_under_resets_and_numbers_come_back() {
-    beside_a_device("[]", |plan, shared, _| {
-        // The second time all numbers are there again.
+fn thread_queues_verify_under_resets_and_ids_are_reused() {
+    with_device("[]", |plan, shared, _| {
+        // In the second run all queue identifiers are free again.
         for resets in [2, 0] {
             let ends = with_threads(plan, shared, async |port, controller, look| {
                 for _ in 0..resets {
@@ -221,8 +220,8 @@ fn every_thread_reads_what_it_wrote_under_resets_and_numbers_come_back() {
 }
 
 #[test]
-fn a_device_that_dies_ends_every_threads_work() {
-    beside_a_device("[]", |plan, shared, dead| {
+fn removed_device_ends_all_host_threads() {
+    with_device("[]", |plan, shared, dead| {
         let ends = with_threads(plan, shared, async |port, controller, _| {
             dead.store(true, Ordering::Release);
             port.mark_gone();
@@ -232,10 +231,10 @@ fn a_device_that_dies_ends_every_threads_work() {
     });
 }
 
-/// The shadows lie in memory of the controller's thread.
+/// Shadow doorbells are in memory of the controller's thread.
 #[test]
-fn a_controller_whose_doorbells_have_shadows_grants_none() {
-    beside_a_device("[]", |_, shared, _| {
+fn shadow_doorbells_exclude_queues_of_other_threads() {
+    with_device("[]", |_, shared, _| {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         rt.block_on(async {
             let options = Options { shadow_doorbells: true, ..Options::default() };
@@ -249,11 +248,11 @@ fn a_controller_whose_doorbells_have_shadows_grants_none() {
     });
 }
 
-/// More of them than the queue has slots: each gives its slot back.
+/// More timeouts than the queue has slots: each slot is returned.
 #[test]
-fn what_takes_past_its_deadline_is_aborted_by_the_controllers_thread() {
+fn command_past_deadline_is_aborted_by_controller_thread() {
     let held = r#"[{ name = "held", what = "hang", command = "read", last_lba = 0 }]"#;
-    beside_a_device(held, |_, shared, _| {
+    with_device(held, |_, shared, _| {
         let (rt, (granter, queues)) = (Rt::live(&STD_CLOCK, None, Log::Off), granter());
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -277,7 +276,7 @@ fn what_takes_past_its_deadline_is_aborted_by_the_controllers_thread() {
             });
             rt.block_on(async {
                 let port = shared.host_of(&rt, 0, 2);
-                // Soon after an Abort that has overtaken its command comes another.
+                // Short enough that an Abort which overtook its command is soon repeated.
                 let timeout = Span::ms(1000);
                 let options = Options { queues: 1, timeout, ..Options::default() };
                 let controller = Controller::start(port, options).await.unwrap();

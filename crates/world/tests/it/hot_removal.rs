@@ -1,5 +1,5 @@
-//! A modelled machine's device is found by enumeration, and may be pulled out under I/O: the driver notices,
-//! ends what is in flight with an error that says so, and takes nothing more.
+//! Hot removal of a simulated PCI device under I/O: the driver detects it, ends commands in flight with
+//! `Kind::Gone`, and rejects new ones. The device is found by enumeration.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,16 +26,16 @@ fn plan(completion: &str) -> Plan {
     .expect("a plan")
 }
 
-/// What a world gave: how operations ended, and when the last did.
+/// Results of the operations of a run.
 struct Seen {
     good: u64,
     kinds: Vec<Kind>,
     texts: Vec<String>,
-    /// From what happened to the last end.
+    /// Time from the event to the end of the last operation.
     took: Span,
 }
 
-/// Reads with many commands in flight while `happens` does.
+/// Runs `happens` during reads with [`DEPTH`] commands in flight.
 fn under_reads(completion: &str, happens: impl Fn(&SimBus) + 'static) -> Seen {
     let plan = plan(completion);
     in_virtual_time::<Nvme, _>(&plan, Log::Off, async |rt: &Rt, bus: &SimBus, driver| {
@@ -70,7 +70,7 @@ fn under_reads(completion: &str, happens: impl Fn(&SimBus) + 'static) -> Seen {
         }
         let took = rt.now().since(at);
         assert!(before > 0);
-        // Who comes later is told at once.
+        // A later command fails at once.
         let since: Time = rt.now();
         let (_, late) = disk.read(Lba(0), disk.buffer(4096).expect("memory")).await;
         assert!(rt.now().since(since) < Span::us(10));
@@ -90,12 +90,13 @@ fn is_gone(seen: &Seen) {
     assert!(seen.kinds.iter().all(|kind| *kind == Kind::Gone), "{:?}", seen.kinds);
     assert_eq!(seen.kinds.len() as u64, DEPTH + 1);
     assert_eq!(seen.texts.last().unwrap(), "LBA 0: the device is gone");
-    // It looks eight times within a time-out of 20 ms; what is lost is lost with the first look.
+    // The supervisor checks eight times within a timeout of 20 ms, and detects the removal at its first
+    // check.
     assert!(seen.took <= Span::ms(20), "{}", seen.took);
 }
 
 #[test]
-fn a_drive_that_is_pulled_out_under_reads_is_gone() {
+fn hot_removal_ends_reads_with_gone() {
     for completion in ["polled", "interrupt"] {
         let seen = under_reads(completion, SimBus::pull_out);
         is_gone(&seen);
@@ -103,7 +104,6 @@ fn a_drive_that_is_pulled_out_under_reads_is_gone() {
     }
 }
 
-/// The root port, whose registers decide.
 const PORT: Bdf = Bdf::new(0, 1, 0);
 
 fn write(bus: &SimBus, of: Bdf, at: u16, value: u32) {
@@ -112,20 +112,20 @@ fn write(bus: &SimBus, of: Bdf, at: u16, value: u32) {
 }
 
 #[test]
-fn a_bridge_that_passes_nothing_on_is_as_good_as_a_drive_that_is_not_there() {
+fn disabled_bridge_ends_reads_with_gone() {
     let seen = under_reads("polled", |bus| write(bus, PORT, offset::COMMAND as u16, 0));
     is_gone(&seen);
 }
 
 #[test]
-fn a_window_that_is_closed_lets_no_register_through() {
+fn closed_bridge_window_ends_reads_with_gone() {
     let seen = under_reads("polled", |bus| write(bus, PORT, offset::MEMORY_BASE, 0x0000_fff0));
     is_gone(&seen);
 }
 
-/// A modelled NVMe controller is a function of its class, on the bus behind the root port.
+/// The simulated NVMe controller has its class code and is on the bus behind the root port.
 #[test]
-fn the_function_is_where_enumeration_has_put_it() {
+fn enumeration_assigns_bus_and_bar() {
     in_virtual_time::<Nvme, _>(&plan("polled"), Log::Off, async |_: &Rt, bus: &SimBus, _| {
         let topology = bus.topology().expect("a function");
         let function = Bdf::new(1, 0, 0);

@@ -1,5 +1,5 @@
-//! Laws that hold whatever the code does: hand-computed schedules in whole picoseconds, conservation,
-//! Little's law, and the queue with random arrivals and one deterministic server.
+//! Results known independently of the code: hand-computed schedules in whole picoseconds, conservation,
+//! Little's law, and the queue with random arrivals and one deterministic server (M/D/1).
 
 use host::BlockDevice;
 use plan::Plan;
@@ -11,55 +11,55 @@ use workload::pattern::{OpKind, Ops, Target};
 use world::Options;
 use world::interfaces::{BLOCK, DCX, Driver, Interface, NVME, Nvme, Row};
 
-/// A byte on Gen2 x4: 5 GT/s, 8b/10b, four lanes.
+/// Time of a byte on Gen2 x4, ps: 5 GT/s, 8b/10b, four lanes.
 const BYTE: u64 = 500;
-/// Framing of a packet (STP, sequence, LCRC, END) behind a header of four words, for an address above
-/// 4 GiB; of three below, where registers are; of three, for a completion.
+/// Bytes of framing (STP, sequence, LCRC, END) and a header of four words, for an address above 4 GiB. `LOW`
+/// has a header of three words, for registers below 4 GiB and for completions.
 const HIGH: u64 = 8 + 16;
 const LOW: u64 = 8 + 12;
-/// The plan's way from one end of the link to the other.
+/// The plan's one-way link latency, ps.
 const LATENCY: u64 = 150_000;
-/// The plan's time from a read request's arrival at the host to its first completion.
+/// The plan's time from a read request's arrival at the host to its first completion, ps.
 const HOST_READ: u64 = 250_000;
-/// The doorbell, four bytes.
+/// A doorbell write of four bytes, ps.
 const DOORBELL: u64 = (4 + LOW) * BYTE + LATENCY;
-/// The fetch of an entry: the request, host memory, one completion of 64 bytes.
+/// Fetch of an entry, ps: the request, host memory, one completion of 64 bytes.
 const FETCH: u64 = HIGH * BYTE + LATENCY + HOST_READ + (64 + LOW) * BYTE + LATENCY;
-/// The driver's two costs, and the device's two.
+// Two costs of the driver and two of the device, ps.
 const SUBMIT: u64 = 50_000;
 const COMPLETE: u64 = 50_000;
 const PARSE: u64 = 298_000;
 const POST: u64 = 32_000;
-/// The completion's 16 bytes, until they have landed.
+/// The completion entry of 16 bytes until it has arrived, ps.
 const COMPLETION: u64 = (16 + HIGH) * BYTE + LATENCY;
 const POLL: u64 = 20_000;
-/// The medium: to a row's first byte, for each further row, and a row's stream of 512 bytes at 2 GB/s.
+// The medium, ps: to a row's first byte, for each further row, and 512 bytes of a row at 2 GB/s.
 const FIRST_BYTE: u64 = 110_000;
 const NEXT_ROW: u64 = 36_857;
 const ROW: u64 = 256_000;
 
-/// From call to call at depth 1: the parts, and the rest of the turn in which the poll loop finds the
-/// completion. It turns from one completion to the next, which is as long.
+/// Time from call to call at depth 1, ps: the parts, and the rest of the poll loop's turn in which the
+/// completion arrives. The loop runs from one completion to the next, which takes the same time.
 fn with_poll(parts: u64) -> u64 {
     parts + POLL - parts % POLL
 }
 
-/// The latency of each of a thousand commands, which are all alike.
+/// Latency of each of 1000 equal commands, ps.
 fn simulated(plan: &Plan, kind: &str, bytes: &str) -> u64 {
     let measured = |count| {
         let job = format!("[one]\nrw={kind}\nbs={bytes}\nsize=256m\nnumber_ios={count}\n");
         only(&simulate(plan, &work(&job))).measured.0
     };
-    // The first command finds a poll loop that has turned for another while.
+    // The first command meets the poll loop at a different phase, so it is excluded.
     let thousand = measured(1100) - measured(100);
     assert_eq!(thousand % 1000, 0, "every {kind} of {bytes} takes as long as the other");
     thousand / 1000
 }
 
 #[test]
-fn a_read_of_4_kib_takes_what_its_parts_take() {
+fn read_4k_latency_is_sum_of_parts() {
     let media = FIRST_BYTE + 7 * NEXT_ROW;
-    // 32 packets of 128 bytes. The medium's last byte is there 2.048 us after its first: sooner.
+    // 32 packets of 128 bytes. The medium delivers its last byte 2.048 us after its first, which is earlier.
     let transfer = 32 * (128 + HIGH) * BYTE;
     assert_eq!(transfer, 2_432_000);
     let parts = SUBMIT + DOORBELL + FETCH + PARSE + media + transfer + POST + COMPLETION + COMPLETE;
@@ -68,17 +68,17 @@ fn a_read_of_4_kib_takes_what_its_parts_take() {
 }
 
 #[test]
-fn a_read_of_512_bytes_takes_what_its_parts_take() {
-    // Four packets take longer than the row's 256 ns.
+fn read_512_latency_is_sum_of_parts() {
+    // Four packets take longer than the 256 ns of the row.
     let transfer = 4 * (128 + HIGH) * BYTE;
     let parts =
         SUBMIT + DOORBELL + FETCH + PARSE + FIRST_BYTE + transfer + POST + COMPLETION + COMPLETE;
     assert_eq!(simulated(&plan("dc-express", &[]), "randread", "512"), with_poll(parts));
 }
 
-/// Where the medium's stream is slower than the link, the transfer is as long as the stream.
+/// If the medium's stream is slower than the link, the transfer takes as long as the stream.
 #[test]
-fn a_read_from_a_slow_medium_ends_with_its_last_byte() {
+fn read_from_slow_medium_is_limited_by_stream() {
     let slow = "{ value = \"1 GB/s\", source = \"assumed\" }";
     let plan = plan("dc-express", &[("medium.timing.bandwidth", slow)]);
     let (media, stream) = (FIRST_BYTE + 7 * NEXT_ROW, 8 * 2 * ROW);
@@ -87,19 +87,19 @@ fn a_read_from_a_slow_medium_ends_with_its_last_byte() {
 }
 
 #[test]
-fn a_write_of_4_kib_takes_what_its_parts_take() {
-    // The first of eight requests of 512 bytes; host memory; 64 completions of a cache line each.
+fn write_4k_latency_is_sum_of_parts() {
+    // The first of eight read requests of 512 bytes; host memory; 64 completions of a cache line each.
     let data = HIGH * BYTE + LATENCY + HOST_READ + 64 * (64 + LOW) * BYTE + LATENCY;
-    // Over the channel into the rows' buffers, then 55 times as long as a read in eight banks at once.
+    // Transfer over the channel into the row buffers, then 55 times the read time in eight banks in parallel.
     let media = 7 * NEXT_ROW + 8 * ROW + 55 * FIRST_BYTE;
     let parts = SUBMIT + DOORBELL + FETCH + PARSE + data + media + POST + COMPLETION + COMPLETE;
     assert_eq!(simulated(&plan("dc-express", &[]), "randwrite", "4k"), with_poll(parts));
 }
 
-/// Stage by stage, and nothing left over. A stage takes no time back, so that what adds up in the mean
-/// adds up for each.
+/// Each stage has its computed time and no time is unexplained. Stages are never negative, so an equal mean
+/// implies equality for each command.
 #[test]
-fn every_stage_of_a_read_is_known_and_nothing_is_left_over() {
+fn read_stages_match_schedule_without_unexplained_time() {
     let plan = plan("dc-express", &[("host.poll", "{ value = \"0 ns\", source = \"assumed\" }")]);
     let job = "[one]\nrw=randread\nbs=4k\nsize=256m\nnumber_ios=500\n";
     let run_result = simulate(&plan, &work(job));
@@ -128,26 +128,26 @@ fn every_stage_of_a_read_is_known_and_nothing_is_left_over() {
 }
 
 #[test]
-fn nothing_is_left_over_where_requests_crowd() {
+fn no_unexplained_time_under_contention() {
     let job = "[mixed]\nrw=randrw\nbssplit=4k/60:64k/30:256k/10\niodepth=64\nsize=64m\n\
         io_size=32m\nfsync=20\n[open]\nrw=randread\nbs=4k\nsize=64m\nrate_process=poisson\n\
         rate_iops=150000\niodepth=64\nnumber_ios=500\n";
     for name in ["dc-express", "dc-express-linux", "gen4"] {
-        nothing_is_left_over(NVME, &plan(name, &[("device.processors", "1")]), job);
+        assert_no_unexplained_time(NVME, &plan(name, &[("device.processors", "1")]), job);
     }
     for writes in ["ordinary", "polled"] {
         let sets = [("device.processors", "1"), ("dcx.writes", writes), ("dcx.sleep_after", "3")];
-        nothing_is_left_over(DCX, &plan("dc-express", &sets), job);
+        assert_no_unexplained_time(DCX, &plan("dc-express", &sets), job);
     }
     for (returned, engines, ahead) in [("whole", "1", "0"), ("each", "2", "16"), ("each", "1", "0")]
     {
         let returned =
             [("block.returned", returned), ("block.engines", engines), ("block.ahead", ahead)];
-        nothing_is_left_over(BLOCK, &plan("descriptor-blocks", &returned), job);
+        assert_no_unexplained_time(BLOCK, &plan("descriptor-blocks", &returned), job);
     }
 }
 
-fn nothing_is_left_over(row: &'static Row, plan: &Plan, job: &str) {
+fn assert_no_unexplained_time(row: &'static Row, plan: &Plan, job: &str) {
     let run_result = simulate_by(row, plan, &work(job), Options::default());
     for (job, job_result) in &run_result.jobs {
         for (kind, breakdown) in &job_result.stats.breakdowns {
@@ -157,10 +157,10 @@ fn nothing_is_left_over(row: &'static Row, plan: &Plan, job: &str) {
     }
 }
 
-/// Two reads of one block at once. The fetcher brings one entry after the other; the bank is taken by
-/// the first for its access and its stream, and the second waits for it.
+/// Two reads at once. The fetcher brings one entry after the other. The first occupies its bank for access
+/// and stream; the second waits if it is on the same bank.
 #[test]
-fn two_reads_of_one_bank_queue_and_two_of_different_banks_do_not() {
+fn reads_of_same_bank_queue_and_of_two_banks_overlap() {
     let access = 2_000_000;
     let free = "{ value = \"0 ns\", source = \"assumed\" }";
     let slow = "{ value = \"2 us\", source = \"assumed\" }";
@@ -193,12 +193,12 @@ fn two_reads_of_one_bank_queue_and_two_of_different_banks_do_not() {
     assert_eq!(ends(1), [first_ends, second_there + access + after_access]);
 }
 
-/// What a command puts on the wire, in bytes and byte times, is what the link was busy with.
+/// Link busy time equals the bytes of all packets times the byte time.
 #[test]
-fn the_link_is_busy_for_its_bytes_and_no_longer() {
-    // Gen2 x4, 128-byte payloads: the fetch's request, 32 data packets, the completion; and the other
-    // way a doorbell and the entry; and for a quarter of the completion queue another doorbell. Gen4 x4
-    // has payloads of 256 bytes, and rounds each transfer up.
+fn link_busy_time_matches_transferred_bytes() {
+    // Gen2 x4, 128-byte payloads. Up: the fetch request, 32 data packets, the completion. Down: a doorbell
+    // and the entry, and another doorbell for each quarter of the completion queue. Gen4 x4 has 256-byte
+    // payloads, and rounds each transfer up.
     let gen4 = |bytes: u64| (bytes * 8125).div_ceil(64);
     let up = [HIGH, 32 * (128 + HIGH), 16 + HIGH];
     let up4 = [HIGH, 16 * (256 + HIGH), 16 + HIGH];
@@ -225,8 +225,8 @@ fn the_link_is_busy_for_its_bytes_and_no_longer() {
     }
 }
 
-/// The picoseconds that so many writes have been in the device, added up from the event log: one more
-/// from each fetch on, one less when a completion lands. Nothing else of a write lands in memory.
+/// Sum of the times of `count` writes in the device, ps, from the event log: a write enters at its fetch and
+/// leaves when its completion arrives in memory. A write has no other arrivals in memory.
 fn time_in_device(entries: &[Entry], count: usize) -> u64 {
     let (mut inside, mut since, mut sum, mut ended) = (0_u64, 0, 0, 0);
     for entry in entries {
@@ -243,12 +243,12 @@ fn time_in_device(entries: &[Entry], count: usize) -> u64 {
     sum
 }
 
-/// The stages before a command has been fetched, and after its completion has landed.
+/// Stages before a command has been fetched and after its completion has arrived.
 const OUTSIDE: [&str; 7] =
     ["queueing delay", "slot wait", "core wait", "submit", "doorbell", "fetch", "complete"];
 
-/// Little's law: the mean number inside is the rate times the mean time inside. The number is counted
-/// from the event log, the times are the journeys'.
+/// Little's law: the mean number in the device is the rate times the mean time in the device. The number is
+/// counted from the event log; the times are from request traces.
 #[test]
 fn littles_law_holds_to_the_picosecond() {
     let free = ("host.poll", "{ value = \"0 ns\", source = \"assumed\" }");
@@ -264,7 +264,7 @@ fn littles_law_holds_to_the_picosecond() {
             stages.filter(|(name, _)| !OUTSIDE.contains(name)).map(|(_, ps)| ps * 2000.0).sum();
         let counted = time_in_device(&log.entries(), 2000);
         assert!((inside - counted as f64).abs() < 1.0, "{name}, {depth}: {inside} {counted}");
-        // A closed loop has its depth in flight, but for the end, when there is nothing left to begin.
+        // A closed loop has `depth` commands in flight except at its end.
         let all = (shares.total_ps * 2000.0).round() as u64;
         assert_eq!(job_result.in_flight.0, all, "{name}, {depth}");
         let full = job_result.measured.0 * depth;
@@ -273,8 +273,8 @@ fn littles_law_holds_to_the_picosecond() {
     }
 }
 
-/// And for DC Express: the time that operations were under way, counted by who submits them, is the sum
-/// of their latencies, and with a closed loop of so many it is as many times the run's length.
+/// Little's law for DC Express: the time in flight counted at submission equals the sum of latencies, and is
+/// `depth` times the length of the run in a closed loop.
 #[test]
 fn littles_law_holds_for_dc_express() {
     for (depth, bytes) in [(1, "512"), (1, "4k"), (7, "4k"), (32, "512"), (64, "4k")] {
@@ -294,7 +294,7 @@ fn littles_law_holds_for_dc_express() {
     }
 }
 
-/// One bank that serves each request in [`SERVICE`], and next to nothing else that takes time.
+/// A plan with one bank that serves each request in [`SERVICE`], and almost no other costs.
 fn one_server() -> Plan {
     let nothing = "{ value = \"0 ns\", source = \"assumed\" }";
     let sets = [
@@ -317,7 +317,7 @@ fn one_server() -> Plan {
     plan("dc-express", &sets)
 }
 
-/// 9.744 us for the access, 256 ns for the row's stream.
+/// 9.744 us for the access plus 256 ns for the row's stream.
 const SERVICE: Span = Span::us(10);
 
 fn arrivals_at(percent: u64, count: u64) -> Job {
@@ -329,7 +329,7 @@ fn arrivals_at(percent: u64, count: u64) -> Job {
     work(&job).jobs.remove(0)
 }
 
-/// The mean wait of these arrivals for one server, first come, first served (Lindley's recursion).
+/// Mean wait of these arrivals at one FIFO server, ps (Lindley's recursion).
 fn lindley(job: &Job) -> f64 {
     let target = Target { capacity_bytes: 640 << 20, block_bytes: 512 };
     let ops = Ops::new(job, 0, 1, target).expect("a job of sense");
@@ -343,11 +343,11 @@ fn lindley(job: &Job) -> f64 {
     waits as f64 / f64::from(count)
 }
 
-/// Random arrivals, deterministic service, one server: the mean wait is `u s / 2 (1 - u)` for a
-/// utilisation of `u` and a service of `s` (Pollaczek and Khinchine). What is simulated follows the
-/// recursion for its very arrivals, and the recursion the law over many.
+/// M/D/1 queue: the mean wait is `u s / 2 (1 - u)` for utilisation `u` and service time `s` (Pollaczek and
+/// Khinchine). The recursion is compared with the law for many arrivals, and the simulation with the
+/// recursion for the same arrivals.
 #[test]
-fn waiting_for_one_bank_is_what_queueing_theory_says() {
+fn bank_wait_matches_pollaczek_khinchine() {
     let plan = one_server();
     for percent in [30, 60, 90] {
         let u = percent as f64 / 100.0;

@@ -1,4 +1,4 @@
-//! Another host interface goes in without a change to anything that is there: three modules and a row.
+//! An external host interface is added without changes to the crates: three modules and a row.
 
 use host::BlockDevice;
 use plan::Plan;
@@ -10,8 +10,8 @@ use workload::pattern::OpKind;
 use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
 use world::{self, Options, RunResult};
 
-/// Writes, reads and flushes at once, of lengths up to more than one command moves, over a region
-/// small enough that blocks are met again; everything that comes back is checked.
+/// Concurrent writes, reads and flushes, verified. Lengths exceed the maximum of one command, and the region
+/// is small enough that blocks are used repeatedly.
 const VERIFIED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:256k/5\niodepth=16\n\
     size=4m\nio_size=16m\nnorandommap=1\nfsync=32\nverify=crc32c\nverify_fatal=1\n";
 
@@ -28,7 +28,7 @@ fn verified(run_result: Result<RunResult, world::RunError>) -> RunResult {
 }
 
 #[test]
-fn a_mailbox_in_virtual_time_keeps_what_it_is_given() {
+fn mailbox_reads_verify_in_virtual_time() {
     for (name, sets) in [
         ("dc-express", &[][..]),
         ("gen4", &[("link.relaxed_ordering", "true"), ("host.queues", "1")][..]),
@@ -41,7 +41,7 @@ fn a_mailbox_in_virtual_time_keeps_what_it_is_given() {
 }
 
 #[test]
-fn a_mailbox_live_keeps_what_it_is_given() {
+fn mailbox_reads_verify_live() {
     let plan = plan("live", &[("medium.capacity", "64 MiB")]);
     let work = work(VERIFIED);
     verified(world::live_in_threads(Mailbox::ROW, &plan, &work, Options::default()));
@@ -49,7 +49,7 @@ fn a_mailbox_live_keeps_what_it_is_given() {
 }
 
 #[test]
-fn ready_tasks_in_any_order_are_right_for_a_mailbox_too() {
+fn mailbox_reads_verify_in_any_task_order() {
     let plan = plan("dc-express", &[]);
     for seed in 0..4 {
         let options = Options { shuffle: Some(seed), ..Options::default() };
@@ -58,7 +58,7 @@ fn ready_tasks_in_any_order_are_right_for_a_mailbox_too() {
 }
 
 #[test]
-fn what_a_mailbox_refuses_reaches_its_caller_with_its_block() {
+fn mailbox_errors_reach_caller_with_lba() {
     let plan = plan("dc-express", &[]);
     in_sim::<Mailbox, _>(&plan, Log::Off, async |_, driver, _| {
         let disk = driver.disk(0);
@@ -72,7 +72,7 @@ fn what_a_mailbox_refuses_reaches_its_caller_with_its_block() {
     });
 }
 
-/// The mean of each stage of 4 KiB reads at depth 1; they must add up to the whole.
+/// Mean of each stage of 4 KiB reads at depth 1. Asserts that the stages add up to the total.
 fn stages(row: &'static Row, plan: &Plan) -> Vec<(&'static str, Span)> {
     let reads = "[read]\nrw=randread\nbs=4k\niodepth=1\nsize=16m\nnumber_ios=400\n";
     let run_result = world::simulate(row, plan, &work(reads), Options::default());
@@ -85,10 +85,10 @@ fn stages(row: &'static Row, plan: &Plan) -> Vec<(&'static str, Span)> {
     parts
 }
 
-/// The mailbox saves the completion's larger entry and the second doorbell, and nothing of what a
-/// doorbell, a fetch and a transfer take.
+/// Compared with NVMe, the mailbox saves the larger completion entry and the second doorbell; the time of a
+/// doorbell, a fetch and a transfer is the same.
 #[test]
-fn a_mailbox_beside_nvme() {
+fn mailbox_read_is_faster_than_nvme_with_equal_shared_stages() {
     let plan = plan("dc-express", &[]);
     let (nvme, mailbox) = (stages(NVME, &plan), stages(Mailbox::ROW, &plan));
     let mut names: Vec<_> = mailbox.iter().map(|(name, _)| *name).collect();

@@ -1,4 +1,4 @@
-//! What a world does, in virtual time and live.
+//! Tests of simulated and live worlds.
 
 mod commands;
 mod determinism;

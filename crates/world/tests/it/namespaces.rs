@@ -1,4 +1,4 @@
-//! Several namespaces, as the driver has them: each a block device of its own, over one queue pair.
+//! Several namespaces in the driver: each is a block device, all over one queue pair.
 
 use std::rc::Rc;
 
@@ -54,7 +54,7 @@ fn each_namespace_is_a_block_device() {
 }
 
 #[test]
-fn their_number_has_its_range() {
+fn namespace_count_outside_1_to_16_is_rejected() {
     for number in ["0", "17", "\"many\""] {
         let errors = Plan::open("live", &[("device.namespaces", number)]).expect_err("refused");
         let said = errors.to_string();

@@ -1,4 +1,4 @@
-//! How NVMe's data are described and protected, from the driver to the controller, in both worlds.
+//! NVMe data descriptors (SGL) and protection information, from driver to controller, in both worlds.
 
 use plan::Plan;
 use testing::{clean, only, operations, plan, shares, simulate_with, whole_ps, work};
@@ -11,7 +11,7 @@ const VERIFIED: &str =
     "[mixed]\nrw=randrw\nbsrange=4k-64k\niodepth=8\nsize=4m\nnumber_ios=200\nverify=meta\n";
 
 #[test]
-fn data_go_where_lists_say() {
+fn sgl_reads_verify_in_both_worlds() {
     for sgl in ["long", "always"] {
         let of = |name| plan(name, &[("host.sgl", sgl), ("medium.capacity", "16 MiB")]);
         let run_result = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
@@ -36,7 +36,7 @@ fn protected(name: &str, kind: &str, faults: &str) -> Plan {
 }
 
 #[test]
-fn protected_blocks_are_read_as_they_were_written() {
+fn device_protected_blocks_verify_in_both_worlds() {
     for kind in ["1", "2", "3"] {
         let of = |name| protected(name, kind, "[]");
         let run_result = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
@@ -46,9 +46,9 @@ fn protected_blocks_are_read_as_they_were_written() {
     }
 }
 
-/// A bit that turns over on the medium: nobody gets the data, and whoever asked is told which block and why.
+/// A bit flip on the medium fails the read with the LBA and the reason, and no data are returned.
 #[test]
-fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
+fn medium_bit_flip_fails_read_with_guard_error() {
     let fault = r#"[{ name = "x", what = "corrupt-medium", command = "read", first_lba = 8,
         last_lba = 8 }]"#;
     let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
@@ -72,32 +72,32 @@ fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
         for (name, run) in runs {
             let (errors, said) = come(run, &protected(name, kind, fault));
             assert_eq!(errors, 1, "{said}");
-            let told = said.contains("End-to-end Guard Check Error") && said.contains("LBA 8");
-            assert!(told, "{said}");
+            let reported = said.contains("End-to-end Guard Check Error") && said.contains("LBA 8");
+            assert!(reported, "{said}");
         }
     }
-    // Without protection nobody is told.
+    // Without protection the flip is not detected.
     let plain = plan("gen4", &[("medium.keep", "everything"), ("faults", fault)]);
     assert_eq!(come(world::simulate, &plain).0, 0);
 }
 
-/// The list that PRPs need for more than two pages is a read of host memory: a list of one descriptor lies in
-/// the command, and saves just that.
+/// PRPs for more than two pages need a list in host memory. An SGL of one descriptor is in the command
+/// itself, and saves the fetch of that list.
 #[test]
-fn a_descriptor_saves_the_fetch_of_a_list() {
+fn single_sgl_descriptor_saves_prp_list_fetch() {
     let job = "[one]\nrw=read\nbs=16k\nsize=1m\nnumber_ios=16\n";
     let run = |sgl| {
         let plan = plan("gen4", &[("host.sgl", sgl)]);
         let run_result = clean(simulate_with(&plan, &work(job), Options::default()));
         let job_result = only(&run_result);
         let stages = Nvme::STAGES.iter().zip(shares(job_result, OpKind::Read).stages_ps);
-        // The request's way to host memory, and the list's way back.
+        // The read request to host memory, and the list's transfer back.
         let fetch = stages.filter(|(stage, _)| ["host read", "prp list"].contains(stage));
         (whole_ps(job_result, OpKind::Read).0, fetch.map(|(_, ps)| ps as u64).sum::<u64>())
     };
     let ((never, list), (long, none)) = (run("never"), run("long"));
     assert!(list > 0 && none == 0, "{list} {none}");
-    // Give or take a turn of the loop that polls.
+    // Within one turn of the poll loop.
     let turn = plan("gen4", &[]).host.poll.0;
     assert!(turn > 0 && (never - long).abs_diff(list) <= turn, "{never} {long} {list} {turn}");
     assert_eq!(run("always"), (long, none));

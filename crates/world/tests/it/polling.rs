@@ -1,5 +1,5 @@
-//! Hybrid polling: verified in both worlds and under resets, idle where there is nothing to do; and the table
-//! of `docs/polling.md`, which is what simulated hosts do. `DOORBELL_BLESS=1` writes it anew.
+//! Hybrid polling: verified in both worlds and under resets, idle with nothing in flight; and the table of
+//! `docs/polling.md`, generated from simulated hosts. `DOORBELL_BLESS=1` rewrites it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,14 +18,14 @@ fn hybrid(name: &str, more: &[(&str, &str)]) -> Plan {
     plan(name, &[&[("host.completion", "hybrid")], more].concat())
 }
 
-/// Work and polling of the host's first core.
+/// Work time and polling time of the host's first core.
 fn core(run_result: &RunResult) -> (Span, Span) {
     let busy = run_result.busy.as_ref().expect("simulated");
     (busy.cores[0], busy.polling[0])
 }
 
 #[test]
-fn what_is_read_is_what_was_written_whatever_the_order_of_tasks() {
+fn hybrid_polling_reads_verify_in_any_task_order() {
     for seed in 0..8 {
         let depth = [1, 2, 5, 64][seed as usize % 4].to_string();
         let plan = hybrid("gen4", &[("medium.capacity", "16 MiB"), ("host.queue_depth", &depth)]);
@@ -37,7 +37,7 @@ fn what_is_read_is_what_was_written_whatever_the_order_of_tasks() {
 }
 
 #[test]
-fn live_and_under_resets() {
+fn hybrid_polling_reads_verify_live_under_resets() {
     let plan = hybrid("live", &[("medium.capacity", "16 MiB")]);
     let job = VERIFIED.replace("number_ios=300", "number_ios=2000");
     let options = Options { resets: 3, ..Options::default() };
@@ -46,9 +46,9 @@ fn live_and_under_resets() {
     assert!(operations(only(&clean(run_result))) >= 2000);
 }
 
-/// Two hundred reads in a tenth of a second: whoever polls takes all of it.
+/// 200 reads in 100 ms: a polling host uses the core for all of it.
 #[test]
-fn with_nothing_in_flight_a_core_is_idle() {
+fn hybrid_polling_core_is_idle_with_nothing_in_flight() {
     let job = "[light]\nrw=randread\nbs=4k\niodepth=1\nsize=8m\nrate_iops=2000\nnumber_ios=200\n";
     let (work, elapsed) = (work(job), Span::ms(99));
     let polled = core(&simulate(&plan("gen4", &[]), &work));
@@ -60,7 +60,7 @@ fn with_nothing_in_flight_a_core_is_idle() {
 }
 
 #[test]
-fn who_has_other_queues_says_that_it_does_not_nap() {
+fn hybrid_polling_is_rejected_without_nvme_queues() {
     fn said(row: &'static Row, name: &str) -> String {
         let plan = hybrid(name, &[]);
         let run = world::simulate(row, &plan, &work(VERIFIED), Options::default());
@@ -77,10 +77,9 @@ fn who_has_other_queues_says_that_it_does_not_nap() {
     assert!(said(HOST_FLASH, "small-flash").ends_with(&expected("host-flash")));
 }
 
-/// Plans, and what their media are.
 const MEDIA: [(&str, &str); 3] =
     [("gen4", "DRAM"), ("dc-express", "PCM"), ("small-flash", "flash")];
-/// What is written first, so that all that is read is on the flash.
+/// Written first, so that all reads are served by the flash.
 const FILL: &str = "[fill]\nrw=write\nbs=128k\niodepth=8\nsize=2m\nfsync=16\n";
 const LOADS: [(&str, &str); 3] = [
     ("one at a time", "iodepth=1\nnumber_ios=200\n"),
@@ -88,7 +87,7 @@ const LOADS: [(&str, &str); 3] = [
     ("2,000 a second", "iodepth=32\nrate_process=poisson\nrate_iops=2000\nnumber_ios=100\n"),
 ];
 
-/// One line: percentiles, rate, and what a read takes of the core, in work and in polling.
+/// One line: p50 and p99 in us, IOPS, and core time per read in us, for work and for polling.
 fn line(plan: &Plan, filled: (Span, Span), load: &str) -> String {
     let reads = format!(
         "{FILL}[reads]\nstonewall\nrw=randread\nbs=4k\nsize=2m\nio_size=64m\nnorandommap=1\n{load}"
@@ -106,7 +105,7 @@ fn line(plan: &Plan, filled: (Span, Span), load: &str) -> String {
 }
 
 #[test]
-fn the_table_is_what_simulated_hosts_do() {
+fn polling_page_table_matches_simulation() {
     let mut table = String::from(
         "| medium | reads of 4 KiB | completions | p50, us | p99, us | reads a second | \
          core's work, us a read | its polling, us a read |\n|---|---|---|---:|---:|---:|---:|---:|\n",

@@ -1,5 +1,5 @@
-//! Protection information that the host makes and checks, from the driver to the controller, in both worlds:
-//! what turns over on the way is found, and the block is named.
+//! Protection information generated and checked by the host, from driver to controller, in both worlds: bit
+//! flips in transfer are detected, and the error names the block.
 
 use bus::sim::{SimBus, SimHost};
 use host::nvme::{Controller, Options, Protect, Queue, QueueOptions};
@@ -15,7 +15,8 @@ use world::device::{Clock, Device, MediumState};
 use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
 use world::work::Work;
 
-/// A namespace of 16 MiB with this type of protection, and this `faults`; `by` says who makes it.
+/// A plan with a namespace of 16 MiB, this protection type and these `faults`; `by` is `host` or `device`,
+/// the generator of protection information.
 fn protected(name: &str, kind: &str, by: &str, faults: &str) -> Plan {
     let mut sets = vec![
         ("device.protection", kind),
@@ -33,9 +34,9 @@ fn protected(name: &str, kind: &str, by: &str, faults: &str) -> Plan {
 const VERIFIED: &str =
     "[mixed]\nrw=randrw\nbsrange=4k-64k\niodepth=8\nsize=4m\nnumber_ios=200\nverify=meta\n";
 
-/// Both worlds, all types, resets under the work: what the host guards is read as it was written.
+/// Both worlds, all types, with resets.
 #[test]
-fn what_the_host_guards_is_read_as_it_was_written() {
+fn host_protected_blocks_verify_under_resets() {
     for kind in ["1", "2", "3"] {
         let of = |name| protected(name, kind, "host", "[]");
         let options = |resets| world::Options { resets, ..world::Options::default() };
@@ -52,22 +53,24 @@ fn what_the_host_guards_is_read_as_it_was_written() {
 
 const BLOCKS: usize = 64;
 
-/// What a script of chance met: how often the host found a block to differ, and the controller.
+/// Mismatches found in a random script: by the host (tag, whether the block is behind the first), and by the
+/// controller.
 #[derive(Debug, Default)]
 struct Met {
     by_host: Vec<(Tag, bool)>,
     by_controller: Vec<Status>,
 }
 
-/// Writes and reads of chance beside a model, under this fault. Whatever is read is what was written, or is
-/// told to be corrupted, by a block of those that were asked for; with resets in between.
+/// Random writes and reads compared with a model, under this fault and with resets. Each read returns the
+/// written data, or fails as corrupted with one of its LBAs. Returns the mismatches and, if not `validate`,
+/// the number of wrong reads.
 fn script(kind: &str, by: &str, fault: &str, validate: bool) -> (Met, u32) {
     let faults = format!(r#"[{{ name = "x", {fault}, one_in = 4 }}]"#);
     in_sim::<Nvme, _>(&protected("gen4", kind, by, &faults), Log::Off, async |_, driver, _| {
         let (disk, mut rng, mut met, mut wrong) = (driver.disk(0), Rng::new(3), Met::default(), 0);
         let block = disk.geometry().block_bytes as usize;
         let mut model = vec![vec![0_u8; block]; BLOCKS];
-        // Of blocks that were never written nothing is compared.
+        // Write all blocks first: protection information of unwritten blocks is not checked.
         for lba in 0..BLOCKS as u64 {
             let mut zeros = disk.buffer(block).expect("host memory");
             zeros.copy_in(0, &vec![0; block]);
@@ -120,9 +123,9 @@ fn script(kind: &str, by: &str, fault: &str, validate: bool) -> (Met, u32) {
     })
 }
 
-/// A bit of the data on its way: to the host, the host finds it; to the device, the controller.
+/// A bit flip in data to the host is found by the host; in data to the device, by the controller.
 #[test]
-fn a_bit_of_the_data_is_found_at_either_end() {
+fn data_bit_flip_is_detected_by_receiving_end() {
     for kind in ["1", "2", "3"] {
         let (met, _) = script(kind, "host", r#"what = "corrupt-data", command = "read""#, true);
         assert!(met.by_host.len() > 20 && met.by_controller.is_empty(), "{met:?}");
@@ -132,7 +135,7 @@ fn a_bit_of_the_data_is_found_at_either_end() {
         assert!(met.by_controller.len() > 20 && met.by_host.is_empty(), "{met:?}");
         let guard = |status: &Status| *status == Status::GUARD_CHECK_ERROR;
         assert!(met.by_controller.iter().all(guard), "{met:?}");
-        // Where the controller alone makes and checks, both are read as if nothing were wrong with them.
+        // If only the controller generates and checks, neither flip is detected.
         for command in ["read", "write"] {
             let fault = format!(r#"what = "corrupt-data", command = "{command}""#);
             let (met, wrong) = script(kind, "device", &fault, false);
@@ -141,9 +144,9 @@ fn a_bit_of_the_data_is_found_at_either_end() {
     }
 }
 
-/// A bit of a guard, of an application tag, of a reference tag on its way: the same.
+/// The same for a bit flip in the guard, application tag or reference tag.
 #[test]
-fn a_bit_of_a_tag_is_found_at_either_end() {
+fn metadata_bit_flip_is_detected_by_receiving_end() {
     for kind in ["1", "2"] {
         let (met, _) = script(kind, "host", r#"what = "corrupt-metadata", command = "read""#, true);
         assert!(met.by_controller.is_empty(), "{met:?}");
@@ -164,9 +167,9 @@ fn a_bit_of_a_tag_is_found_at_either_end() {
     }
 }
 
-/// Through a job that verifies: the run names each block, and the job itself reads nothing wrong.
+/// The run's error message names the block and the mismatch.
 #[test]
-fn a_job_is_told_which_block_and_why() {
+fn guard_mismatch_message_names_lba_and_values() {
     let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", first_lba = 8,
         last_lba = 8 }]"#;
     let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
@@ -186,7 +189,7 @@ fn a_job_is_told_which_block_and_why() {
             run_result.jobs.into_iter().flat_map(|(_, job_result)| job_result.messages).collect();
         let said = said.concat();
         assert_eq!(errors, 1, "{said}");
-        // The read is of eight blocks; the one that differs is named.
+        // The read has eight blocks; the error names the corrupted one.
         assert!(
             (8..16).any(|lba| said.contains(&format!("LBA {lba}: corrupted: guard 0x"))),
             "{said}"
@@ -195,9 +198,9 @@ fn a_job_is_told_which_block_and_why() {
     }
 }
 
-/// What the plan says it costs, for each 512 bytes, and a transfer of eight bytes a block beside the data.
+/// The stage `guard` takes the plan's cost for each 512 bytes.
 #[test]
-fn guards_cost_what_the_plan_says() {
+fn guard_stage_takes_plan_cost() {
     let run = |by| {
         let job = work("[one]\nrw=read\nbs=4k\nsize=64k\nnumber_ios=16\n");
         let plan = protected("gen4", "1", by, "[]");
@@ -210,7 +213,7 @@ fn guards_cost_what_the_plan_says() {
     assert_eq!(run("device").0, 0.0);
 }
 
-/// A device of this plan, and its port.
+/// A device of this plan, and a host port to it.
 fn device(plan: &Plan) -> (Rt, SimHost) {
     let rt = Rt::simulated(None, Log::Off);
     let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
@@ -225,9 +228,10 @@ async fn read(queue: &Queue<SimHost>, lba: u64) -> Result<(), IoError> {
     queue.read(Lba(lba), queue.buffer(block).expect("host memory")).await.1
 }
 
-/// The application tag is on the medium: who expects another is told, and who takes none in reads as ever.
+/// The application tag is stored on the medium: a host that expects another tag gets an error, and a host
+/// without protection reads the data.
 #[test]
-fn the_application_tag_is_the_hosts() {
+fn application_tag_mismatch_fails_read_with_lba() {
     let (rt, port) = device(&protected("gen4", "1", "host", "[]"));
     rt.block_on(async {
         let started = async |protect| {
@@ -274,7 +278,7 @@ fn the_application_tag_is_the_hosts() {
 }
 
 #[test]
-fn what_cannot_be_guarded_is_refused() {
+fn host_protection_rejects_unprotected_namespace_and_tag_ffff() {
     let of = |kind| protected("gen4", kind, "device", "[]");
     for (plan, application, what) in
         [(of("0"), 0, "DPS"), (of("1"), u16::MAX, "the application tag")]

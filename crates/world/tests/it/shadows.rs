@@ -1,5 +1,5 @@
-//! Shadow doorbells, from the driver to the controller: verified in both worlds and under resets, and
-//! doorbells that need not be written.
+//! Shadow doorbells, from driver to controller: verified in both worlds and under resets, with counts of
+//! register writes saved.
 
 use runtime::Log;
 use testing::{clean, only, operations, plan, simulate_with, work};
@@ -9,7 +9,7 @@ use world::{self, Options};
 const VERIFIED: &str =
     "[mixed]\nrw=randrw\nbs=4k\niodepth=32\nsize=8m\nnumber_ios=300\nverify=meta\n";
 
-/// Doorbells that were written, and those that were saved, as the run's note says.
+/// Doorbells written and doorbells saved, from the run's note.
 fn doorbells(notes: &[String]) -> (u64, u64) {
     let note = notes.iter().find_map(|note| note.strip_prefix("shadow doorbells: "));
     let numbers: Vec<u64> = note
@@ -26,7 +26,7 @@ fn with_shadows(name: &str, more: &[(&str, &str)]) -> plan::Plan {
 }
 
 #[test]
-fn most_doorbells_are_saved_where_many_commands_wait() {
+fn shadow_doorbells_save_most_writes_at_depth() {
     for completion in ["polled", "interrupt"] {
         let plan = with_shadows("gen4", &[("host.completion", completion)]);
         let run_result = clean(simulate_with(&plan, &work(VERIFIED), Options::default()));
@@ -39,9 +39,9 @@ fn most_doorbells_are_saved_where_many_commands_wait() {
     }
 }
 
-/// Whatever the order in which ready tasks run, no command is left behind.
+/// No command is missed in any order of ready tasks.
 #[test]
-fn no_order_of_tasks_leaves_a_command_behind() {
+fn shadow_doorbells_miss_no_command_in_any_task_order() {
     let job = VERIFIED.replace("number_ios=300", "number_ios=100");
     for seed in 0..8 {
         let (depth, burst) = ([1, 2, 5, 64][seed as usize % 4], ["1", "16"][seed as usize % 2]);
@@ -54,8 +54,8 @@ fn no_order_of_tasks_leaves_a_command_behind() {
 }
 
 #[test]
-fn live_and_under_resets() {
-    // No more than 64 + 128 operations, and those in flight, end from one reset to the next.
+fn shadow_doorbells_verify_live_under_resets() {
+    // At most 64 + 128 operations, plus those in flight, complete between two resets.
     let job = VERIFIED.replace("number_ios=300", "number_ios=1000");
     for resets in [0, 3] {
         for run in [world::live_in_one_thread, world::live_in_threads] {

@@ -1,6 +1,6 @@
-//! Timing diagrams, drawn from event logs: those of figure 1 of Vučinić et al., "DC Express" (FAST 2014),
-//! into docs/dc-express.md; figure 3 of Bougioukou et al. (RSP 2014) into docs/descriptor-blocks.md. The
-//! committed pages are what this build draws; `DOORBELL_BLESS=1` draws them anew.
+//! Timing diagrams drawn from event logs: figure 1 of Vučinić et al., "DC Express" (FAST 2014), in
+//! docs/dc-express.md; figure 3 of Bougioukou et al. (RSP 2014) in docs/descriptor-blocks.md. The committed
+//! pages equal this build's diagrams; `DOORBELL_BLESS=1` redraws them.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,8 +12,8 @@ use world::interfaces::{BLOCK, DCX, NVME, Row};
 use world::work::Work;
 use world::{Options, simulate};
 
-/// The log of so many reads on a plan, from the storing of a late command on: who, what, numbers,
-/// nanoseconds since then.
+/// Event log of reads on a plan, from occurrence `from` of event `begin`: nanoseconds since it, component and
+/// event, two numbers.
 fn logged(
     row: &'static Row,
     plan: &str,
@@ -37,7 +37,7 @@ fn logged(
     entries[first..].iter().map(|entry| (since(entry.at), name(entry), entry.a, entry.b)).collect()
 }
 
-/// One line of a diagram: the host's side, what is between, the device's side.
+/// One line of a diagram: host, link, device.
 fn line(what: &str, a: u64, b: u64) -> Option<[String; 3]> {
     let [host, between, device] = match what {
         "host stores" => ["stores the command".into(), String::new(), String::new()],
@@ -117,12 +117,12 @@ fn descriptor_blocks() -> Figures {
     ]
 }
 
-/// Blocks of three, and twice as many requests.
+/// Blocks of three commands.
 const STATIC: [(&str, &str); 3] =
     [("block.sizing", "static"), ("block.static_size", "3"), ("block.linger", "1 ms")];
 
 #[test]
-fn the_diagrams_are_the_ones_that_were_drawn() {
+fn timing_diagrams_match_event_logs() {
     for (page, figures) in
         [("dc-express.md", dc_express()), ("descriptor-blocks.md", descriptor_blocks())]
     {

@@ -1,4 +1,4 @@
-//! Recordings run in both worlds, with everything that is read checked against what was written.
+//! Recorded traces run in both worlds with verification of all reads.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,10 @@ use world::interfaces::NVME;
 use world::work::Work;
 use world::{self, Options};
 
-/// So many lines of a recording are enough for a build without optimisation, which checks slowly.
+/// Lines of a trace used by default, since an unoptimised build verifies slowly.
 const LINES: usize = 3000;
 
-/// A recording as a verified job, without the pauses between its operations; all of it with
-/// `DOORBELL_HEAVY=1`.
+/// A trace as a verified job without pauses between operations; all lines with `DOORBELL_HEAVY=1`.
 fn recording(folder: &Folder, path: &Path, mapping: Mapping) -> Work {
     let text = std::fs::read_to_string(path).expect("a recording");
     let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
@@ -26,7 +25,7 @@ fn recording(folder: &Folder, path: &Path, mapping: Mapping) -> Work {
     Work::parse(&job, &text, mapping).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs it in both worlds, which see the same operations.
+/// Runs a job in both worlds and asserts that they do the same operations.
 fn in_both_worlds(plan: &Plan, work: &Work, at_least: u64) {
     let simulated = world::simulate(NVME, plan, work, Options::default());
     let live = world::live_in_threads(NVME, plan, work, Options::default());
@@ -50,16 +49,16 @@ fn in_both_worlds(plan: &Plan, work: &Work, at_least: u64) {
 }
 
 #[test]
-fn a_recorded_database_finds_what_it_wrote() {
+fn pgbench_trace_verifies_in_both_worlds() {
     let (plan, folder) = (plan("live", &[("medium.block", "512 B")]), Folder::new("pgbench"));
     let path = root().join("traces/pgbench.iolog");
     in_both_worlds(&plan, &recording(&folder, &path, Mapping::Concatenate), 2000);
 }
 
-/// A recording that is not ours to pass on, where it is at hand: in the folder that DOORBELL_SHARED
-/// names, or beside this repository.
+/// A trace that may not be redistributed. It is used if present in the folder named by DOORBELL_SHARED, or in
+/// `../shared`.
 #[test]
-fn a_recorded_tpcc_run_finds_what_it_wrote() {
+fn tpcc_trace_verifies_in_both_worlds() {
     let beside = || root().join("../shared");
     let shared = std::env::var_os("DOORBELL_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("traces/tpcc-small.trace");
