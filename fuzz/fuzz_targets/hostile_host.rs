@@ -1,7 +1,7 @@
 //! A hostile host whose decisions are the fuzzer's bytes: the interpreter of the controller's own tests.
 
 use crate::raw::nvme::choice::Bytes;
-use crate::raw::nvme::script::{Script, touches_guarded};
+use crate::raw::nvme::script::{Script, touches_with_pi};
 use crate::raw::nvme::world::{Setup, World};
 
 pub fn run(data: &[u8]) {
@@ -14,6 +14,6 @@ pub fn run(data: &[u8]) {
         while !script.is_over() {
             script.step().await;
         }
-        script.recover(|| touches_guarded(&w.medium.written.borrow()), true).await;
+        script.recover(|| touches_with_pi(&w.medium.written.borrow()), true).await;
     });
 }

@@ -15,8 +15,7 @@
 //!    superpages as not begun, and nothing that was collected meanwhile is erased.
 //! 3. When the victim's last valid unit has arrived, and after it the trim records that the erase of the
 //!    victim requires, the next superpage does not carry the flag. Its arrival commits the superblock: the
-//! map
-//!    takes over the copies, and the victim, which now holds no live data, is the reserve superblock.
+//!    map takes over the copies, and the victim, which now holds no live data, is the reserve superblock.
 //! 4. A mount ignores superblocks in which every readable superpage carries the flag. A superblock without
 //!    valid units after a mount may be erased at once: its data were superseded, or trimmed by a record on
 //!    flash.

@@ -150,8 +150,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         assert!(options.block_max > 0 && options.group > 0 && options.group <= options.block_max);
         assert!(u32::from(options.block_max) <= ring && options.ahead <= options.block_max);
         let rt = port.rt().clone();
-        // A slot's number is its count modulo their number, and counts wrap at 2^32: only a power of two keeps
-        // consecutive counts apart across the wrap, which the host places by OFFSET.
+        // A slot's number is its count modulo their number, and counts wrap at 2^32: only a power of two
+        // keeps consecutive counts apart across the wrap, which the host places by OFFSET.
         let slots = (u16::from(options.block_max) + u16::from(options.ahead)).next_power_of_two();
         let front = Rc::new(Front {
             control: Cell::new(0),
