@@ -1,5 +1,5 @@
-//! A hostile host of descriptor blocks whose decisions are the fuzzer's bytes: whatever it does, the front
-//! end serves it again once it is enabled anew.
+//! A hostile host of descriptor blocks whose decisions are the fuzzer's bytes: after any sequence the
+//! front end serves it again once it is re-enabled.
 
 use bus::HostPort;
 use device::block::Options;

@@ -1,5 +1,5 @@
-//! FastPath's engine against requests of any bytes: each gets a response, and none reaches memory or blocks
-//! of another handle.
+//! FastPath's engine against requests of arbitrary bytes: each gets a response, and none accesses memory
+//! or blocks of another handle.
 
 use bus::{Buffer, HostPort};
 use host::fastpath::{Engine, Options};
@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
             if (request.fp_id.get(), request.generation.get())
                 == (others.0.fp_id, others.0.generation)
             {
-                // That would be the other's own.
+                // That would be a valid request for the other handle.
                 continue;
             }
             let response = engine.perform(&request).await;

@@ -10,7 +10,7 @@ use wire::BusAddr;
 
 use super::scratch;
 
-/// One server, for as long as this process lives.
+/// One server for the life of this process.
 static SERVER: LazyLock<Server> =
     LazyLock::new(|| Server::bind(&scratch::path("greeting.sock")).expect("a socket"));
 static LISTENER: LazyLock<UnixListener> =
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
         let path = scratch::path("greeting.sock");
         let client = UnixStream::connect(&path).expect("a server");
         (&client).write_all(message).expect("room in the socket");
-        // One that is silent for as long as a greeting may take is another test's.
+        // Time-outs of silent peers are tested elsewhere.
         client.shutdown(std::net::Shutdown::Write).expect("a socket");
         if let Err(error) = SERVER.accept(0x2000) {
             assert!(error.to_string().contains("greeting.sock"), "{error}");

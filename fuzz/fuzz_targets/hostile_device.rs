@@ -1,5 +1,5 @@
-//! The NVMe driver against a device whose forged completions are the fuzzer's bytes: every read ends, and
-//! with its own data.
+//! The NVMe driver against a device whose forged completions are the fuzzer's bytes: every read completes,
+//! with the right data.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ async fn read(queue: Rc<Queue<SimHost>>, lba: u64) {
     result.unwrap_or_else(|error| panic!("LBA {lba}: {error}"));
     let mut seen = vec![0; BLOCK];
     buffer.copy_out(0, &mut seen);
-    assert_eq!(seen, pattern(lba), "somebody else's data at LBA {lba}");
+    assert_eq!(seen, pattern(lba), "foreign data at LBA {lba}");
 }
 
 pub fn run(data: &[u8]) {
@@ -46,13 +46,13 @@ pub fn run(data: &[u8]) {
             let halves = [choice.word(), choice.word()].map(u64::to_le_bytes);
             let mut cqe = Cqe::read_from_bytes(&halves.concat()).expect("its length");
             if near {
-                // This queue, a head inside, a slot that is in use.
+                // This queue, a head within it, a slot in use.
                 cqe.sq_id = 1.into();
                 cqe.sq_head = (choice.below(32) as u16).into();
                 cqe.cid = ((choice.below(64) << 10 | choice.below(33)) as u16).into();
             }
             let fake = &world.fake;
-            // What is plausible would be true.
+            // A plausible entry would be a valid completion.
             if fake.has_queue(1) && fake.has_room(1) && !fake.is_plausible(1, &cqe) {
                 fake.publish(1, cqe);
                 fake.device().interrupt(1);

@@ -1,5 +1,5 @@
-//! A recording of any bytes: operations in order of time, or an error with its line; and the two
-//! passes over it agree.
+//! An iolog of arbitrary bytes: operations in order of time, or an error with its line; and the two passes
+//! over it agree.
 use workload::pattern::Target;
 use workload::trace::{Extents, Map, Mapping, Reader};
 

@@ -1,4 +1,4 @@
-//! A fio job file of any text: sense or errors, each of which prints with its line.
+//! A fio job file of arbitrary text: a job, or errors that each print with their line.
 
 pub fn run(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };

@@ -1,5 +1,5 @@
-//! The journal beside a state file of flash, as it is written and then changed by the fuzzer: what is
-//! replayed is a drive that can be saved, or the journal is refused by its name.
+//! The journal of a flash state file, valid and then changed by the fuzzer: replay gives a drive that can
+//! be saved, or an error that names the journal.
 
 use std::fs;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! What is done with an input, a module for each target.
+//! The function of each target, a module for each.
 
 pub mod block_host;
 pub mod dcx_host;

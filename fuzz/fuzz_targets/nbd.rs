@@ -1,4 +1,4 @@
-//! What an NBD client sends, taken apart: options of the negotiation, then requests. `nbd_server` gives the
+//! Messages of an NBD client are parsed: options of the negotiation, then requests. `nbd_server` sends the
 //! same bytes to a whole server.
 
 use wire::nbd::{Ask, ClientFlags, OptionHeader, REQUEST_BYTES_MAX, Request, option, parse_info};

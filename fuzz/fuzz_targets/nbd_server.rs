@@ -1,5 +1,5 @@
-//! An NBD client whose bytes are the fuzzer's, against a server in this process: every connection comes to
-//! its end, and the next client is greeted.
+//! An NBD client whose bytes are the fuzzer's, against a server in this process: every connection ends,
+//! and the next client is greeted.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -11,14 +11,14 @@ use plan::Plan;
 use serve::front_ends::nbd;
 use world::interfaces::NVME;
 
-/// Where the server listens, from the first input on.
+/// Path of the server's socket; it starts at the first input.
 static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let socket = std::env::temp_dir().join(format!("doorbell-fuzz-nbd-{}", std::process::id()));
     let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
     std::thread::spawn(move || {
-        nbd::ROW.serve(NVME, &plan, &[listens], false, &|_, _| ()).expect("a server")
+        nbd::ROW.serve(NVME, &plan, &[listens], serve::Hosts::Apart, &|_, _| ()).expect("a server")
     });
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! A plan of any text: sense or errors; and a plan of sense gives a bus that can be made.
+//! A plan of arbitrary text: a plan or errors; a valid plan gives a bus that can be built.
 use plan::Plan;
 
 pub fn run(data: &[u8]) {

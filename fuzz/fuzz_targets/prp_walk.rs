@@ -1,5 +1,5 @@
-//! PRP1, PRP2, a length and list entries of any value: what the walk hands out is the length, in pieces
-//! that no page border crosses, or an error; and it ends.
+//! PRP1, PRP2, a length and list entries of any value: the walk returns pieces of the total length that
+//! cross no page border, or an error; and it ends.
 use wire::BusAddr;
 use wire::nvme::prp::{Coalesce, PrpWalk, Segment, Step};
 
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
             Step::Segment(segment) => take(segment),
             Step::NeedList { entries: wanted, .. } => {
                 assert!((1..=(page_bytes / 8) as u32).contains(&wanted));
-                // As many as there are, mostly aligned; then pages of sense, so that it goes on.
+                // All list entries, most of them aligned; then valid pages, so that the walk continues.
                 let mut list = [0x7000_0000_u64; 64];
                 let count = list.len().min(wanted as usize);
                 for entry in &mut list[..count] {

@@ -1,4 +1,4 @@
-//! Files of this process.
+//! Temporary files of this process.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -9,12 +9,11 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// A file of this name.
 pub fn path(name: &str) -> PathBuf {
     FOLDER.join(name)
 }
 
-/// Changes bytes as the fuzzer's bytes say: any bytes in place of all, or cuts, values and insertions.
+/// Applies the fuzzer's bytes as edits: a replacement of everything, or cuts, values and insertions.
 pub fn edited(valid: &[u8], data: &[u8]) -> Vec<u8> {
     let Some((first, edits)) = data.split_first() else { return valid.to_vec() };
     if first.is_multiple_of(8) {

@@ -1,4 +1,5 @@
-//! A SCSI target against command blocks of any bytes: a status, sense where one is due, and the buffer back.
+//! A SCSI target against command blocks of arbitrary bytes: a status, sense data if one is due, and the
+//! buffer returned.
 
 use std::cell::RefCell;
 
@@ -16,13 +17,13 @@ use crate::raw::nvme::choice::{Bytes, Choice};
 
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
-/// What is known, of any group.
+/// Operation codes of supported commands, of every group.
 const CODES: [u8; 20] = [
     0x00, 0x03, 0x08, 0x0a, 0x12, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x35, 0x42, 0x5a, 0x88, 0x8a, 0x91,
     0x9e, 0xa0, 0xa8, 0xaa,
 ];
 
-/// A disk in memory that takes nothing which it would have to refuse.
+/// A disk in memory that panics on requests that the target should have rejected.
 struct Ram(Arena, RefCell<Vec<u8>>);
 
 impl Ram {

@@ -1,5 +1,5 @@
-//! A state file of flash, as it is written and then changed by the fuzzer: it is refused by its name, when it
-//! is loaded or when what has changed is needed, or what is loaded can be saved and loaded again.
+//! A flash state file, valid and then changed by the fuzzer: it is rejected with an error that names it,
+//! when it is loaded or when the changed part is needed, or it can be saved and loaded again.
 
 use std::fs;
 use std::sync::LazyLock;

@@ -10,27 +10,29 @@ use serve::front_ends::vfio_user;
 use world::interfaces::NVME;
 
 #[path = "../../crates/doorbell/tests/it/vfio_user/raw.rs"]
-#[allow(dead_code, reason = "a fuzzer says what it likes and keeps no books")]
+#[allow(dead_code, reason = "only a part of the client is used")]
 mod raw;
 
 use raw::{Raw, eventfd, file, send_with};
 use wire::vfio_user::Header;
 use zerocopy::IntoBytes;
 
-/// Where the server listens, from the first input on.
+/// Path of the server's socket; it starts at the first input.
 static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let socket = std::env::temp_dir().join(format!("doorbell-fuzz-{}", std::process::id()));
     let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
-    std::thread::spawn(move || vfio_user::ROW.serve(NVME, &plan, &[listens], false, &|_, _| ()));
+    std::thread::spawn(move || {
+        vfio_user::ROW.serve(NVME, &plan, &[listens], serve::Hosts::Apart, &|_, _| ())
+    });
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();
     }
     socket
 });
 
-/// Takes a byte; zero when there are none.
+/// Takes a byte; zero at the end of input.
 fn byte(data: &mut &[u8]) -> u8 {
     let Some((first, rest)) = data.split_first() else { return 0 };
     *data = rest;
@@ -45,7 +47,7 @@ pub fn run(data: &[u8]) {
     }
     let (memory, counter) = (file(1 << 16), eventfd(0));
     while !data.is_empty() {
-        // What is asked, whether a reply is wanted and what comes beside it, how long it is.
+        // Command, flags and descriptors, length of the payload.
         let (command, how, bytes) = (byte(&mut data), byte(&mut data), byte(&mut data));
         let (payload, rest) = data.split_at(usize::from(bytes).min(data.len()));
         data = rest;
@@ -61,12 +63,12 @@ pub fn run(data: &[u8]) {
             break;
         }
     }
-    // Whatever was said: the server answers to the end, or closes.
+    // After any input the server answers to the end, or closes the connection.
     let _ = raw.socket.shutdown(std::net::Shutdown::Write);
     while raw.receive().is_some() {}
 }
 
-/// The first message, as any client sends it.
+/// Sends a version message without capabilities.
 fn greet(socket: &UnixStream) -> std::io::Result<()> {
     let header = Header::command(0, 1, 4);
     send_with(socket, &[header.as_bytes(), &[0, 0, 1, 0]].concat(), &[])

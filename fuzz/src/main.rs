@@ -1,12 +1,12 @@
-//! Every target in one program, so that what they share is built and linked once. DOORBELL_FUZZ says which
-//! is run; the table below is the list of them, which `tools/fuzz` reads.
+//! Every target in one program, so that shared code is built and linked once. DOORBELL_FUZZ selects the
+//! target; `tools/fuzz` reads their list from the table below.
 #![no_main]
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 
-// The worlds of the crates' own tests.
+// Test fixtures of the crates.
 #[path = "../../crates/host/tests/it/common/mod.rs"]
 mod common;
 #[path = "../../crates/device/tests/it/raw/mod.rs"]
@@ -16,7 +16,7 @@ mod raw;
 mod fuzz_targets;
 use fuzz_targets::*;
 
-/// A target: its name, and what it does with an input.
+/// A target: its name, and its function of an input.
 type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: &[Target] = &[
@@ -35,7 +35,7 @@ const TARGETS: &[Target] = &[
     ("iolog", iolog::run),
 ];
 
-/// Those of the feature `machine`.
+/// Targets of the feature `machine`.
 #[cfg(feature = "machine")]
 const OF_MACHINE: &[Target] =
     &[("nbd_server", nbd_server::run), ("plan", plan::run), ("vfio_user", vfio_user::run)];

@@ -19,7 +19,8 @@ def drive(context, doorbells, name, rw="randread", depth=1, number=1000, mqes=10
         file.write(JOB.format(rw=rw, depth=depth, number=number) + verify)
     target = Target(path, doorbells, mqes)
     target.start()
-    typed = [context.program, "run", job, "--world", "live", "--vfio-user", path, "--json", report]
+    typed = [context.program, "run", job, "--world", "live", "--vfio-user", path, "--json", report,
+             "--format", "fio"]
     try:
         ran = subprocess.run(typed, capture_output=True, text=True, timeout=180, check=False)
     except subprocess.TimeoutExpired:

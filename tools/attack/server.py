@@ -39,7 +39,7 @@ class Server:
     """`doorbell serve PLAN` at one front end; `sets` are keys of the plan."""
 
     def __init__(self, program, folder, plan, front_end, sets=(), name="server", limits=None, start=True,
-                 patience=60.0, umask=None, sockets=1):
+                 patience=60.0, umask=None, sockets=1, clients=(), interface=None):
         self.folder, self.plan, self.front_end = folder, plan, front_end
         self.log_path = os.path.join(folder, f"{name}.log")
         self.paths = [os.path.join(folder, f"{name}{number or ''}.sock") for number in range(sockets)]
@@ -53,11 +53,15 @@ class Server:
             self.address = ("127.0.0.1", free_port())
             typed += ["--nbd", "%s:%d" % self.address]
         else:
-            typed += [f"--{front_end}", self.address]
+            for path in self.paths if clients else self.paths[:1]:
+                typed += [f"--{front_end}", path]
+        for client in clients:
+            typed += ["--client", client]
+        typed += ["--interface", interface] if interface else []
         for key_and_value in sets:
             typed += ["--set", key_and_value]
         self.typed, self.limits, self.patience = typed, limits or {}, patience
-        self.umask, self.process = umask, None
+        self.umask, self.process, self.waits = umask, None, max(1, len(clients))
         if start:
             self.start()
 
@@ -80,7 +84,7 @@ class Server:
         """Starts it, and waits until it listens. Raises Died with its words if it ends before."""
         begin = time.monotonic()
         self.launch()
-        while not WAITING.search(self.log()):
+        while len(WAITING.findall(self.log())) < self.waits:
             if self.process.poll() is not None:
                 raise Died(self.how_it_ended())
             if time.monotonic() > begin + self.patience:

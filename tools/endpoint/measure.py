@@ -94,9 +94,9 @@ def job(length, depth, limit):
 
 
 def numbers(path):
-    read = json.loads(path.read_text(encoding="utf-8"))["jobs"][0]["read"]
-    percentile = read["lat_ns"]["percentile"]
-    return {"p50_us": percentile["50.000000"] / 1e3, "p99_us": percentile["99.000000"] / 1e3, "iops": read["iops"]}
+    read = json.loads(path.read_text(encoding="utf-8"))["runs"][0]["jobs"][0]["operations"]["read"]
+    at = {one["quantile"]: one["ns"] for one in read["latency"]["percentiles"]}
+    return {"p50_us": at[0.5] / 1e3, "p99_us": at[0.99] / 1e3, "iops": read["iops"]}
 
 
 def simulated(path, interface, length, depth, size):

@@ -63,7 +63,7 @@ class Endpoint:
         """Runs a job file's text on it; gives what doorbell said."""
         path = Path(self.folder.name) / "job.fio"
         path.write_text(job, encoding="utf-8")
-        command = [str(doorbell()), "run", str(path), "--world", "live", "--interface", interface,
+        command = [str(doorbell()), "run", "--verbose", str(path), "--world", "live", "--interface", interface,
                    "--socket", self.socket, *more]
         said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
         if said.returncode != 0 or said.stderr:

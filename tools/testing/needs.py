@@ -16,8 +16,11 @@ from . import processes
 PACKAGES = {
     "gcc": "gcc",
     "c++": "g++",
+    "chromium": "chromium",
+    "chromedriver": "chromium-driver",
     "fio": "fio",
     "pkg-config": "pkg-config",
+    "jsonschema": "python3-jsonschema",
     "shellcheck": "shellcheck",
     "valgrind": "valgrind",
     "verilator": "verilator",

@@ -1,5 +1,5 @@
 """The parts of tools/test. docs/testing.md says what each holds and has their budgets, which
-crates/doorbell/tests/it/house.rs compares."""
+crates/doorbell/tests/it/workspace.rs compares."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def python_sources():
 
 
 def check_tools():
-    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words"):
+    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words", "peers"):
         run(f"tools/{tool} --self-test")
     run("tools/words")
     try_to("tools/patches --check")
@@ -94,26 +94,22 @@ def check_release():
     run("cargo build --locked --release -p doorbell")
 
 
-def find(value, key):
-    """The first number of this name, at any depth of a JSON value."""
-    if isinstance(value, dict):
-        if isinstance(value.get(key), int):
-            return value[key]
-        value = list(value.values())
-    if isinstance(value, list):
-        return next((found for item in value if (found := find(item, key)) is not None), None)
-    return None
-
-
 def check_speed():
     # Printed, never asserted: a machine that others use has no speed of its own.
     begin = time.monotonic()
-    output_of(f"{RELEASE} run jobs/randread-4k.fio --plan gen4 --world sim --json target/speed.json")
+    # Without --json, whose digest of the event log takes time of its own.
+    output_of(f"{RELEASE} run jobs/randread-4k.fio --plan gen4 --world sim --csv target/speed.csv")
     seconds = time.monotonic() - begin
-    report = json.loads(Path("target/speed.json").read_text(encoding="utf-8"))
-    reads, events = find(report, "total_ios"), find(report, "timed_events")
+    output_of(f"{RELEASE} run jobs/randread-4k.fio --plan gen4 --world sim --json target/speed.json")
+    result = json.loads(Path("target/speed.json").read_text(encoding="utf-8"))["runs"][0]
+    reads, events = result["jobs"][0]["operations"]["read"]["count"], result["timed_events"]
     print(f"simulated {reads} reads in {seconds:.2f} s: {reads / seconds:,.0f} reads/s, "
           f"{events / reads:.1f} timed events each, {events / seconds:,.0f} events/s")
+
+
+def check_results():
+    need("jsonschema")
+    run(f"tools/results --program {DEBUG}")
 
 
 def check_instructions():
@@ -136,7 +132,8 @@ def check_repeat():
 
 
 def check_papers():
-    run(f"{RELEASE} papers")
+    run(f"{RELEASE} papers --quick")
+    run(f"{RELEASE} papers --mutations")
 
 
 def check_power_cuts():
@@ -151,6 +148,8 @@ def check_power_cuts():
         (300, 3, "--set", "medium.flash.cache=protected"),
         (300, 4, "--set", "medium.flash.cache=through"),
         (200, 5, "--interface", "host-flash"),
+        (200, 7, "--interface", "host-map", "--set", "medium.flash.blocks=40", "--set",
+         "medium.flash.map_cache=8KiB"),
         (50, 6, "--set", bridge),
     ):
         run(f"{RELEASE} power-cuts small-flash --cuts {cuts} --seed {seed}", *more)
@@ -190,9 +189,18 @@ def check_fnvme():
         run("tools/fio-matrix target/debug/libdoorbell_fio.so 1m")
         run("cargo build --locked -p doorbell")
         try_to(f"tools/fio-nbd {DEBUG} 1m")
+        run(f"tools/larger-than-memory {DEBUG} --size 0.5 --limit 0.375 --resident 64")
     if has("valgrind"):
         # Leaks are the first run's to find: what the standard library keeps for the first thread is none.
         run(f"valgrind -q --error-exitcode=9 --fair-sched=yes {out}/suite 1")
+
+
+def check_browser():
+    # Pages of results in a browser, light and dark, wide and narrow: what they show against the JSON in them.
+    need("chromium")
+    need("chromedriver")
+    run("tools/browser --self-test")
+    run("tools/browser")
 
 
 def check_gpu():
@@ -246,7 +254,11 @@ def check_guest():
     try_to("tools/boot --short")
 
 
-def check_rtl():
+def check_guest_build():
+    run("tools/linux-guest build")
+
+
+def check_block():
     # The block in hardware: what it needs is installed, or the check is left out.
     for tool in ("verilator", "iverilog", "yosys"):
         need(tool)
@@ -254,7 +266,13 @@ def check_rtl():
         run("rtl/test --install")
     except Failed as reason:
         raise Skipped(f"Python has no venv, or cocotb can't be had: {reason}") from reason
-    run("rtl/test")
+    run("rtl/test --block")
+
+
+def check_rtl():
+    # The block in the loop with the drive.
+    need("verilator")
+    run("rtl/test --loop")
 
 
 # In the order in which they run. What only needs the release build or one core is in the background: it fills
@@ -263,24 +281,29 @@ PARTS = (
     Part("format", "0.1", check_format, tools=(needs.COMPONENTS,)),
     Part("clippy", "3.25", check_clippy, tools=(needs.COMPONENTS,)),
     Part("docs", "1", check_docs),
-    Part("no-std", "0.75", check_no_std),
-    Part("bare", "1.5", check_bare, tools=(needs.COMPONENTS,)),
     Part("licences", "0.1", check_licences),
     Part("tools", "0.2", check_tools, tools=("shellcheck",)),
     Part("tests", "9.65", check_tests, tools=("fio",)),
-    Part("release", "4.75", check_release, column=BACKGROUND),
+    Part("results", "0.3", check_results, tools=("jsonschema",)),
+    Part("release", "5.5", check_release, column=BACKGROUND),
+    Part("no-std", "0.75", check_no_std, column=BACKGROUND),
+    Part("bare", "1.5", check_bare, column=BACKGROUND, tools=(needs.COMPONENTS,)),
+    Part("guest-build", "2.5", check_guest_build, column=BACKGROUND),
+    Part("block", "2.5", check_block, column=BACKGROUND,
+         tools=("verilator", "iverilog", "yosys", "c++", needs.VENV)),
     Part("speed", "0.1", check_speed, after=("release",)),
     Part("instructions", "1.35", check_instructions, after=("release",), tools=("valgrind",)),
     Part("repeat", "0.1", check_repeat, after=("release",)),
-    Part("papers", "0.5", check_papers, after=("release",)),
+    Part("papers", "0.75", check_papers, after=("release",)),
     Part("power-cuts", "0.5", check_power_cuts, column=BACKGROUND, after=("release",)),
-    Part("fnvme", "1.4", check_fnvme, tools=("gcc", "pkg-config", "fio", "valgrind")),
+    Part("fnvme", "2", check_fnvme, tools=("gcc", "pkg-config", "fio", "valgrind")),
+    Part("browser", "1", check_browser, tools=("chromium", "chromedriver")),
     Part("gpu", "0.5", check_gpu, tools=("c++",)),
     Part("fuzz", "1.25", check_fuzz, column=BACKGROUND, tools=("c++",)),
     Part("attacks", "1.5", lambda: attacks("short")),
     Part("miri", "0.75", check_miri, column=BACKGROUND, tools=(needs.MIRI,)),
-    Part("guest", "6", check_guest),
-    Part("rtl", "4.5", check_rtl, tools=("verilator", "iverilog", "yosys", "c++", needs.VENV)),
+    Part("rtl", "1.5", check_rtl, tools=("verilator", "c++")),
+    Part("guest", "3.5", check_guest, after=("guest-build", "bare")),
     Part("heavy", "10", check_heavy, column=NAMED),
     Part("patches", "10", check_patches, column=NAMED),
     Part("attacks-long", "60", lambda: attacks("long"), column=NAMED),

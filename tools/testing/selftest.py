@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 from . import budget, needs, output, processes, steps
-from .parts import PARTS, find
+from .parts import PARTS
 from .session import (BACKGROUND, FAILED, PARTLY, PARTLY_STATUS, PASSED, SKIPPED, SKIPPED_STATUS, Part, Session,
                       reasons_file)
 
@@ -68,10 +68,6 @@ class Table(unittest.TestCase):
     def test_what_a_part_needs_can_be_installed(self):
         for tool in {tool for part in PARTS for tool in part.tools}:
             self.assertTrue(list(needs.lines([tool])), tool)
-
-    def test_a_number_is_found_at_any_depth(self):
-        self.assertEqual(find({"a": [{"b": "c"}, {"total_ios": 5}]}, "total_ios"), 5)
-        self.assertIsNone(find({"a": []}, "total_ios"))
 
 
 class Collected(output.Output):

@@ -2,9 +2,15 @@
 //! of them is written.
 //!
 //! ```text
-//!   stripe held ─► each part with a head, after the stripes of its member, FUA ─► failed member, if new
-//!               ─► the parts in place ─► acknowledged … later: flush, superblocks: places free
+//!   stripe held ─► each part with a head, after the stripes of its member ─► sync of the group
+//!               ─► failed member, if new ─► the parts in place ─► acknowledged … later syncs: place free
 //! ```
+//!
+//! *Group commit.* Parts are written to the caches of members, and one flush of all members makes those of
+//! every change that waits durable: changes that arrive during a flush share the next one. The same flushes
+//! free places, without any of their own: what was in place when a flush began is durable after it; the next
+//! sync writes superblocks with a tail behind that, also to the caches, and after its flush places are free.
+//! Members without a volatile cache need no flush.
 //!
 //! *The write hole.* At a start an entry is valid if all its parts are present except that of a member which
 //! is out. If a part is missing, nothing of the entry has been written in place: the stripe has its old
@@ -44,12 +50,17 @@ pub struct Journal {
     /// Notified when a place is free, an entry is in place, or superblocks have been written.
     moved: Signal,
     recording: Cell<bool>,
+    /// Number of the last flush of all members that has begun, and that has ended.
+    begun: Cell<u64>,
+    ended: Cell<u64>,
 }
 
 pub struct State {
     pub free: Vec<u32>,
     used: Vec<Used>,
     pub next: u64,
+    /// Sequence number below which all entries are durable in place.
+    flushed: u64,
     /// Newest superblock, present on all members that are not out.
     pub superblock: Superblock,
 }
@@ -75,12 +86,14 @@ impl Drop for Recording<'_> {
 impl Journal {
     pub fn new(region: Region, entries: u32, superblock: Superblock) -> Journal {
         let free = (0..entries).rev().collect();
-        let state = State { free, used: Vec::new(), next: 0, superblock };
+        let state = State { free, used: Vec::new(), next: 0, flushed: 0, superblock };
         Journal {
             region,
             state: RefCell::new(state),
             moved: Signal::default(),
             recording: Cell::new(false),
+            begun: Cell::new(0),
+            ended: Cell::new(0),
         }
     }
 
@@ -91,7 +104,7 @@ impl Journal {
     /// Continues from this superblock.
     pub fn begin(&self, superblock: Superblock) {
         let mut state = self.state.borrow_mut();
-        state.next = superblock.tail;
+        (state.next, state.flushed) = (superblock.tail, superblock.tail);
         state.superblock = superblock;
     }
 
@@ -100,7 +113,7 @@ impl Journal {
         let mut state = self.state.borrow_mut();
         state.superblock.life += 1;
         state.superblock.tail = state.superblock.life << LIFE_SHIFT;
-        state.next = state.superblock.tail;
+        (state.next, state.flushed) = (state.superblock.tail, state.superblock.tail);
     }
 
     /// Records that an entry has been written in place.
@@ -121,6 +134,18 @@ impl Journal {
         self.moved.notify(rt);
     }
 
+    fn begin_sync(&self) -> u64 {
+        self.begun.set(self.begun.get() + 1);
+        self.begun.get()
+    }
+
+    /// Sequence number below which all entries are in place.
+    fn in_place(&self) -> u64 {
+        let state = self.state.borrow();
+        let open = state.used.iter().filter(|used| !used.home).map(|used| used.sequence);
+        open.min().unwrap_or(state.next)
+    }
+
     fn take(&self) -> Option<Used> {
         let mut state = self.state.borrow_mut();
         let used = Used { slot: state.free.pop()?, sequence: state.next, home: false };
@@ -129,7 +154,7 @@ impl Journal {
         Some(used)
     }
 
-    /// Returns true if a flush would free a place: the oldest entry is in place.
+    /// Returns true if syncs would free a place: the oldest entry is in place.
     fn can_be_freed(&self) -> bool {
         let state = self.state.borrow();
         state.used.iter().min_by_key(|used| used.sequence).is_some_and(|oldest| oldest.home)
@@ -152,7 +177,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     ) -> Result<u32, IoError> {
         let used = self.place(journal, number, way).await?;
         self.rt.record(self.journal_wait);
-        let noted = self.note_at(journal, number, used, change, parts).await;
+        let noted = self.note_at(journal, number, used, change, parts, way).await;
         if noted.is_err() {
             journal.give_back(&self.rt, used.slot);
         }
@@ -160,7 +185,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         noted.map(|()| used.slot)
     }
 
-    /// Takes a place for an entry; flushes the members if none is free.
+    /// Takes a place for an entry; syncs the members if none is free.
     async fn place(
         &self,
         journal: &Journal,
@@ -175,7 +200,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let seen = journal.moved.version();
             match journal.can_be_freed().then(|| journal.record(&self.rt)).flatten() {
                 Some(recording) => {
-                    self.free_places(journal, number, &recording, way).await?;
+                    self.sync(journal, number, &recording, way).await?;
                 }
                 None => {
                     journal.moved.changed(&self.rt, seen).await;
@@ -192,6 +217,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         used: Used,
         change: Change,
         parts: &[Part],
+        way: &Way<'_>,
     ) -> Result<(), IoError> {
         let block = self.geometry.block_bytes as usize;
         let members = parts.iter().fold(0, |members, (member, _)| members | 1 << member);
@@ -213,19 +239,32 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let bytes = heads.iter().map(|(_, from)| from.bytes()).sum();
         self.spend(number, bytes, 1).await;
         let at = journal.region.entry(used.slot);
-        let one =
-            |(member, from)| self.write_or_without(Place { number, member, block: at }, from, true);
+        let one = |(member, from)| {
+            self.write_or_without(Place { number, member, block: at }, from, false)
+        };
         all(&self.rt, heads.into_iter(), one).await?;
+        way.passed();
+        self.wait_for_sync(journal, number, way).await?;
         self.settle(journal, number).await
     }
 
-    /// Waits until the failed member is recorded in the superblocks of all others.
-    pub async fn settle(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
-        while self.out_member() != journal.state.borrow().superblock.out {
+    /// Waits until everything that members have acknowledged so far is durable. One of those that wait syncs
+    /// for all.
+    async fn wait_for_sync(
+        &self,
+        journal: &Journal,
+        number: usize,
+        way: &Way<'_>,
+    ) -> Result<(), IoError> {
+        if !self.geometry.volatile_cache {
+            return Ok(());
+        }
+        let needed = journal.begun.get() + 1;
+        while journal.ended.get() < needed {
             self.validate()?;
             let seen = journal.moved.version();
             match journal.record(&self.rt) {
-                Some(recording) => self.record(journal, number, &recording, |_| ()).await?,
+                Some(recording) => self.sync(journal, number, &recording, way).await?,
                 None => {
                     journal.moved.changed(&self.rt, seen).await;
                     self.rt.record(self.journal_wait);
@@ -235,17 +274,37 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.validate()
     }
 
-    /// Writes superblocks; they are durable when this returns.
+    /// Waits until the failed member is recorded in the superblocks of all others.
+    pub async fn settle(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
+        while self.out_member() != journal.state.borrow().superblock.out {
+            self.validate()?;
+            let seen = journal.moved.version();
+            match journal.record(&self.rt) {
+                Some(recording) => self.record(journal, number, &recording, true, |_| ()).await?,
+                None => {
+                    journal.moved.changed(&self.rt, seen).await;
+                    self.rt.record(self.journal_wait);
+                }
+            }
+        }
+        self.validate()
+    }
+
+    /// Writes superblocks; they are durable when this returns if `fua`, or if they name another failed
+    /// member.
     async fn record(
         &self,
         journal: &Journal,
         number: usize,
         _: &Recording<'_>,
+        fua: bool,
         change: impl Fn(&mut Superblock),
     ) -> Result<(), IoError> {
         loop {
             let mut next = journal.state.borrow().superblock;
             next.turn += 1;
+            // It is relied on as soon as it is stored.
+            let fua = fua || next.out != self.out_member();
             next.out = self.out_member();
             change(&mut next);
             let mut parts = Vec::with_capacity(self.layout.members() as usize);
@@ -258,7 +317,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             }
             let block = journal.region.superblock(next.turn);
             let one =
-                |(member, from)| self.write_or_without(Place { number, member, block }, from, true);
+                |(member, from)| self.write_or_without(Place { number, member, block }, from, fua);
             all(&self.rt, parts.into_iter(), one).await?;
             self.validate()?;
             journal.state.borrow_mut().superblock = next;
@@ -268,26 +327,29 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
     }
 
-    /// Flushes changes in place and advances the tail in the superblocks, which frees their places.
-    async fn free_places(
+    /// Makes everything that members have acknowledged durable: entries, changes in place, and superblocks
+    /// whose tail is behind what the sync before made durable in place; the places before it are free.
+    async fn sync(
         &self,
         journal: &Journal,
         number: usize,
         recording: &Recording<'_>,
         way: &Way<'_>,
     ) -> Result<(), IoError> {
-        let used = journal.state.borrow().used.clone();
-        let home = |sequence| used.iter().any(|used| used.home && used.sequence == sequence);
-        self.flush_members(number).await?;
-        way.passed();
-        let tail = {
-            let state = journal.state.borrow();
-            let open = state.used.iter().map(|used| used.sequence).filter(|one| !home(*one));
-            open.min().unwrap_or(state.next)
-        };
-        self.record(journal, number, recording, |superblock| superblock.tail = tail).await?;
-        way.passed();
+        let tail = journal.state.borrow().flushed;
+        if tail > journal.state.borrow().superblock.tail {
+            let change = |superblock: &mut Superblock| superblock.tail = tail;
+            self.record(journal, number, recording, false, change).await?;
+            way.passed();
+        }
+        let (begun, in_place) = (journal.begin_sync(), journal.in_place());
+        if self.geometry.volatile_cache {
+            self.flush_members(number).await?;
+            way.passed();
+        }
+        journal.ended.set(begun);
         let mut state = journal.state.borrow_mut();
+        state.flushed = in_place;
         let State { free, used, .. } = &mut *state;
         free.extend(used.iter().filter(|used| used.sequence < tail).map(|used| used.slot));
         used.retain(|used| used.sequence >= tail);
@@ -314,9 +376,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
         journal.next_life();
         let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;
-        self.record(journal, number, &recording, |_| ()).await?;
+        self.record(journal, number, &recording, true, |_| ()).await?;
         if !journal.state.borrow().superblock.formed {
-            self.record(journal, number, &recording, |superblock| superblock.formed = true).await?;
+            self.record(journal, number, &recording, true, |next| next.formed = true).await?;
         }
         Ok(())
     }

@@ -17,6 +17,31 @@
 //! If a member is lost before that, blocks that were never written may be lost with it. A journal
 //! (`journal.rs`) prevents this and records the failed member; without one a member that returns must be
 //! rebuilt.
+//!
+//! The layout is a pure function (`layout.rs`). Data and parity of a stripe are changed, or read together, by
+//! one owner at a time, in order of request (`stripes.rs`). A member can be replaced and rebuilt under load.
+//!
+//! It is not a driver, and has no bus: it uses the [`BlockDevice`]s of its members. An array of simulated
+//! devices is an interface around an interface (`world`'s `interfaces::Array`): the world starts a device per
+//! member, each with an RNG seed of its own, and the disk is the array. Members use the same queue numbers,
+//! so each member's bus has an executor handle with an offset ([`Rt::queues_from`]), and one table holds all
+//! traces. Of concurrent commands, the last to end is the one that was waited for, and its trace is the
+//! array's; sequential ones are added (`trace.rs`). A task can align the GC of all members
+//! (`ftl::policy::GcControl`); the space that this may need is reserved.
+//!
+//! ```no_run
+//! use array::{Array, Numbers, Options};
+//! use bus::HostPort;
+//! use host::BlockDevice;
+//!
+//! /// A parity array of these disks, for one core.
+//! fn striped<P: HostPort, D: BlockDevice + Clone + 'static>(port: P, disks: Vec<D>) -> Array<P, D> {
+//!     let traces = Numbers { queue: 0, depth: 0, queues: 0 };
+//!     let options = Options { chunk_bytes: 65536, parity: true, writes: 32, journal: 64, traces };
+//!     let members = disks.into_iter().map(|disk| vec![disk]).collect();
+//!     Array::new(vec![port], members, options).expect("disks of one block size").remove(0)
+//! }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -39,7 +64,7 @@ use core::cell::{Cell, RefCell};
 use core::future::Future;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use runtime::{Rt, Stage};
+use runtime::{Rt, Stage, stage};
 use wire::Lba;
 
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
@@ -208,8 +233,8 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             journal,
             mailbox: Mailbox::new(writes),
             ways: Ways::new(options.traces, writes),
-            stripe_wait: rt.stage(STAGES[0]),
-            journal_wait: rt.stage(STAGES[1]),
+            stripe_wait: stage!(rt, &STAGES, "stripe wait"),
+            journal_wait: stage!(rt, &STAGES, "journal wait"),
             rooms: RefCell::default(),
             counters: Cell::default(),
             disks: RefCell::new(disks),

@@ -84,12 +84,12 @@ pub fn fold(rt: &Rt, trace: u32) -> u32 {
     if rt.trace() == trace {
         return trace;
     }
-    let mut part = StageSums::new();
+    let (mut part, of) = (StageSums::new(), rt.trace());
     let followed = rt.add_trace_to(&mut part);
     rt.detach_trace();
     if followed {
         rt.attach_trace_number(trace);
-        rt.record_parts(&part);
+        rt.record_parts(&part, of);
     }
     rt.trace()
 }

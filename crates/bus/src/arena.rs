@@ -253,6 +253,26 @@ impl Buffer {
         inside(self.memory().store_u32(BusAddr(self.at.0 + offset as u64), value));
     }
 
+    /// Loads eight bytes with acquire.
+    ///
+    /// # Panics
+    /// If they do not lie inside the buffer, or are not 8-byte aligned.
+    #[inline]
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        self.assert_inside(offset, 8);
+        inside(self.memory().load_u64(BusAddr(self.at.0 + offset as u64)))
+    }
+
+    /// Stores eight bytes at once, with release.
+    ///
+    /// # Panics
+    /// If they do not lie inside the buffer, or are not 8-byte aligned.
+    #[inline]
+    pub fn store_u64(&self, offset: usize, value: u64) {
+        self.assert_inside(offset, 8);
+        inside(self.memory().store_u64(BusAddr(self.at.0 + offset as u64), value));
+    }
+
     #[inline]
     fn assert_inside(&self, offset: usize, bytes: usize) {
         if offset > self.bytes || bytes > self.bytes - offset {

@@ -8,6 +8,24 @@ use std::string::{String, ToString};
 
 use crate::fd;
 
+/// Why a file is not mapped for doorbells. `file` is its path, as far as this process can resolve it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotLocal {
+    #[error("{file} is no regular file")]
+    NotRegular { file: String },
+    /// Any user can mount an overlay over FUSE in a mount namespace of their own.
+    #[error("{file} is on an overlayfs of another mount namespace")]
+    ForeignOverlay { file: String },
+    #[error(
+        "{file} is on {}, where a fault may wait for another machine or process; expected tmpfs, hugetlbfs, \
+         ramfs, ext2 to ext4, xfs, btrfs or overlayfs",
+        kind_name(*.kind)
+    )]
+    FileSystem { file: String, kind: u32 },
+    #[error("{file}: {error}")]
+    System { file: String, error: io::Error },
+}
+
 const OVERLAYFS: u32 = 0x794c_7630;
 
 /// File systems whose pages are memory: a page fault waits for no I/O.
@@ -48,33 +66,20 @@ pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
 /// store into a mapped page waits for the disk at most once per write-back of the page, some seconds apart.
 ///
 /// # Errors
-/// The reason why the file is not mapped, with its name and file system.
-pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), String> {
-    let name = name(fd);
-    let validated = || -> io::Result<Option<String>> {
-        if !is_regular(fd)? {
-            return Ok(Some("is no regular file".into()));
-        }
-        let kind = fd::filesystem(fd)?;
-        Ok(match kind {
-            _ if IN_MEMORY.contains(&kind) => None,
-            // Any user can mount an overlay over FUSE in a mount namespace of their own.
-            OVERLAYFS if !is_mounted_here(fd)? => {
-                Some("is on an overlayfs of another mount namespace".into())
-            }
-            _ if ON_DISK.contains(&kind) => None,
-            _ => Some(format!(
-                "is on {}, where a fault may wait for another machine or process; expected tmpfs, \
-                 hugetlbfs, ramfs, ext2 to ext4, xfs, btrfs or overlayfs",
-                kind_name(kind)
-            )),
-        })
-    };
-    match validated() {
-        Ok(None) => Ok(()),
-        Ok(Some(why)) => Err(format!("{name} {why}")),
-        Err(error) => Err(format!("{name}: {error}")),
+/// The file is not regular, or lies on another file system.
+pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), NotLocal> {
+    let system = |error| NotLocal::System { file: name(fd), error };
+    if !is_regular(fd).map_err(system)? {
+        return Err(NotLocal::NotRegular { file: name(fd) });
     }
+    let kind = fd::filesystem(fd).map_err(system)?;
+    if kind == OVERLAYFS && !is_mounted_here(fd).map_err(system)? {
+        return Err(NotLocal::ForeignOverlay { file: name(fd) });
+    }
+    if IN_MEMORY.contains(&kind) || ON_DISK.contains(&kind) {
+        return Ok(());
+    }
+    Err(NotLocal::FileSystem { file: name(fd), kind })
 }
 
 fn is_regular(fd: BorrowedFd<'_>) -> io::Result<bool> {
@@ -129,7 +134,8 @@ mod tests {
     #[test]
     fn doorbell_page_error_names_file_and_file_system() {
         let file = File::open("/proc/self/status").expect("proc");
-        let why = must_be_local(file.as_fd()).expect_err("a file of proc is not mapped");
+        let why =
+            must_be_local(file.as_fd()).expect_err("a file of proc is not mapped").to_string();
         assert!(why.contains("/status is on proc, ") && why.contains("expected tmpfs"), "{why}");
         assert!(!is_memory(file.as_fd()).expect("a file"));
     }
@@ -138,7 +144,7 @@ mod tests {
     fn doorbell_page_rejects_device_node_on_tmpfs() {
         let file = File::open("/dev/zero").expect("a device");
         let why = must_be_local(file.as_fd()).expect_err("its driver decides what a fault does");
-        assert_eq!(why, "/dev/zero is no regular file");
+        assert_eq!(why.to_string(), "/dev/zero is no regular file");
         assert!(!is_memory(file.as_fd()).expect("a file"));
     }
 

@@ -12,10 +12,6 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::vec::Vec;
 
-use crate::Memory;
-use crate::shared::REGION_ALIGN;
-use wire::BusAddr;
-
 /// Mapping of a part of a file. The kernel maps, replaces and unmaps whole pages of the file, and hugetlbfs
 /// pages are longer than the processor's: the mapping is wider than the requested range if that does not
 /// begin and end on such a page.
@@ -72,8 +68,8 @@ impl Mapped {
 
     /// Unmaps it.
     ///
+    /// # Safety
     /// No access to the mapping follows, and this is called once.
-    /// Nothing reaches it any more, and this is done once.
     pub(crate) unsafe fn unmap(&self) {
         // SAFETY: the caller's promise; the range is the mapping.
         let unmapped = unsafe { libc::munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
@@ -81,69 +77,28 @@ impl Mapped {
     }
 }
 
-/// Anonymous file in memory, sealed against changes of its length. Any owner of a descriptor can still
-/// release its pages.
-pub(crate) struct Memfd {
-    fd: OwnedFd,
-    bytes: usize,
-}
-
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-impl Memfd {
-    /// Creates a zeroed file; the length is rounded up to a page.
-    pub(crate) fn new(name: &str, bytes: usize) -> io::Result<Memfd> {
-        let name = CString::new(name).expect("a name without zero bytes");
-        let bytes = bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN);
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string that outlives the call.
-        let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
-        // SAFETY: a descriptor that was just made and has no other owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: plain system calls on an owned descriptor.
-        check(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as i64) })?;
-        // SAFETY: as above.
-        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
-        Ok(Memfd { fd, bytes })
-    }
-
-    /// A file that a peer has sent. It must be sealed against shrinking, so that an honest peer's mistake
-    /// is detected here, and hold at least `bytes` bytes. Its mappings are [guarded](Self::map_guarded).
-    pub(crate) fn from_peer(fd: OwnedFd, bytes: usize) -> io::Result<Memfd> {
-        // SAFETY: a plain system call on an owned descriptor.
-        let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
-        if seals & libc::F_SEAL_SHRINK == 0 {
-            let text = "the peer's memory is not sealed against shrinking (F_SEAL_SHRINK expected)";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        let length = File::from(fd.try_clone()?).metadata()?.len();
-        if bytes == 0 || !bytes.is_multiple_of(REGION_ALIGN) || length < bytes as u64 {
-            let text = std::format!("the peer's memory has {length} bytes, it announced {bytes}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        Ok(Memfd { fd, bytes })
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn map(&self, base: BusAddr) -> io::Result<Memory> {
-        Memory::map(self.fd.as_fd(), self.bytes, base)
-    }
-
-    /// Maps the whole file, guarded, because a peer has a descriptor of it too. The seal keeps the length,
-    /// but pages can be released (`FALLOC_FL_PUNCH_HOLE`), and the kernel may then have none to replace
-    /// them.
-    pub(crate) fn map_guarded(&self, base: BusAddr) -> io::Result<Memory> {
-        Memory::map_guarded(self.fd.as_fd(), 0, self.bytes, base, true)
-    }
+/// Creates a zeroed file in memory, sealed against changes of its length.
+pub(crate) fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let name = CString::new(name).expect("a name without zero bytes");
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string that outlives the call.
+    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
+    // SAFETY: a descriptor that was just made and has no other owner.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: plain system calls on an owned descriptor.
+    check(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as i64) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+    Ok(fd)
 }
 
-impl AsFd for Memfd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
+/// Returns true if the file is sealed against shrinking.
+pub(crate) fn keeps_length(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: a plain system call on an owned descriptor.
+    let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
+    Ok(seals & libc::F_SEAL_SHRINK != 0)
 }
 
 fn check(result: i32) -> io::Result<i32> {

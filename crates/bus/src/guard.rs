@@ -2,14 +2,15 @@
 //!
 //! A process can truncate a file that it has sent, at any moment and after any check; its pages can also be
 //! released to a kernel that then has none left. A load or a store there raises SIGBUS, which ends the
-//! process. Requiring a seal would exclude foreign hosts (huge-page files, files in /dev/shm), and would
-//! not help if memory is short. Copying through the kernel would be a system call for each queue entry.
+//! process. Requiring a seal would exclude foreign hosts (huge-page files, files in /dev/shm), and would not
+//! help if memory is short. Copying through the kernel would be a system call for each queue entry.
 //!
-//! So each mapping of a peer's file is registered here, in whole pages of that file, because the kernel
-//! replaces no part of a huge page. A SIGBUS handler looks the address up. If it lies in a registered
-//! mapping, the handler maps zeros over the whole mapping, marks it as lost, and the access is repeated: it
-//! reads zeros, or its store is discarded. Code that copies checks [`Slot::is_lost`] afterwards and
-//! disconnects the peer. Any other SIGBUS goes to the handler that was installed before.
+//! So each mapping of a peer's file is registered in a list that the signal handler can read: entries are
+//! never freed, and carry a version that is odd while they change. It is registered in whole pages of that
+//! file, because the kernel replaces no part of a huge page. A SIGBUS handler looks the address up. If it
+//! lies in a registered mapping, the handler maps zeros over the whole mapping, marks it as lost, and the
+//! access is repeated: it reads zeros, or its store is discarded. Code that copies checks [`Slot::is_lost`]
+//! afterwards and disconnects the peer. Any other SIGBUS goes to the handler that was installed before.
 //!
 //! A module of the bus with `unsafe`. The handler only loads and stores atomics and calls `mmap`, a plain
 //! system call.

@@ -1,36 +1,82 @@
 //! Buses between a host and a device: host memory, registers, DMA, interrupts.
 //!
-//! A driver holds a [`HostPort`], a device a [`DevicePort`]; neither sees the other. Two buses implement
-//! both traits:
+//! The crate has no knowledge of commands, queues or drives. A driver holds a [`HostPort`], a device a
+//! [`DevicePort`]; neither sees the other.
 //!
-//! * [`sim`]: a PCIe link in virtual time. Doorbells, DMA and interrupts are TLPs; bytes land in host
-//!   memory at the moment the model says.
-//! * [`live`] (feature `std`): memory that two threads or two processes share. Doorbells are plain
-//!   words, DMA is a bounds-checked copy.
+//! ```text
+//!    driver ── HostPort ──► registers, doorbells ──► DevicePort ── controller
+//!           ◄── memory, interrupts ─┐             ┌─ DMA: read, write, publish
+//!                                   └─ one Arena ─┘
+//! ```
+//!
+//! Three buses implement both traits:
+//!
+//! * [`sim`]: a PCIe link in virtual time. Doorbells, DMA and interrupts are TLPs; bytes land in host memory
+//!   at the moment the model says.
+//! * [`live`] (feature `std`): memory that two threads or two processes share. Doorbells are plain words, DMA
+//!   is a bounds-checked copy.
+//! * [`vfio_user`] (feature `std`): a PCI function in one process, its driver in another.
 //!
 //! Two more implement the host side only: [`vfio`] (feature `std`) drives a real PCI function behind an
-//! IOMMU, and [`qtest`] (feature `std`) drives QEMU's device models. [`pci`] provides access to
-//! configuration space and models bridges.
+//! IOMMU, and [`qtest`] (feature `std`) drives QEMU's device models. [`pci`] provides access to configuration
+//! space and models bridges. A port for another environment is written outside this crate, with the public
+//! items alone ([`until`], [`Cost::NONE`]): `examples/boot/src/port.rs` is one.
+//!
+//! ```
+//! use bus::live::Shared;
+//! use bus::{DevicePort, HostPort};
+//! use runtime::{Log, Rt, STD_CLOCK};
+//! use wire::BusAddr;
+//!
+//! let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+//! let shared = Shared::between_threads(1 << 20, BusAddr(1 << 32), 8192)?;
+//! let (host, device) = (shared.host(&rt), shared.device(&rt));
+//!
+//! let buffer = host.arena().buffer(64)?;
+//! host.write32(0x1000, 7); // a doorbell
+//! rt.block_on(async {
+//!     let value = device.on_registers(|| Some(device.load(0x1000)).filter(|value| *value != 0)).await;
+//!     let entry = [value.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+//!     device.publish(buffer.at(), &entry, false).expect("an address in host memory");
+//!     host.on_memory(buffer.at(), 8, || (buffer.load_u32(4) == 1).then_some(())).await;
+//! });
+//! assert_eq!(buffer.load_u32(0), 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # The contract
 //!
 //! 1. A register write is *posted*: it returns at once and arrives later, in order. A register read waits;
 //!    everything that the device posted before it answered has landed when the read returns.
 //! 2. A device's [`write`](DevicePort::write) returns when the last byte has left,
-//!    [`publish`](DevicePort::publish) returns at once. Neither has landed yet. Strictly ordered writes
-//!    land in the order in which they were posted; a relaxed write may be overtaken by other relaxed
-//!    writes.
-//! 3. A host that has loaded the flag word of a posted write ([`Memory::load_u32`]: acquire) sees
-//!    everything that the write stored before the flag. Besides this there are four more orderings between
-//!    host and device, and no others. Doorbell: a device that acts on a doorbell sees the host's stores
-//!    before [`HostPort::write32`]. Interrupt: the host sees everything posted before the interrupt.
-//!    Fetched entry: a device that has [fetched](DevicePort::fetch) an entry sees the host's stores before
-//!    the entry's last word. Fences: if both sides store, fence and then load the other's word, at least
-//!    one of them sees the other's store.
+//!    [`publish`](DevicePort::publish) returns at once. Neither has landed yet. Strictly ordered writes land
+//!    in the order in which they were posted; a relaxed write may be overtaken by other relaxed writes.
+//! 3. A host that has loaded the flag word of a posted write ([`Memory::load_u32`]: acquire) sees everything
+//!    that the write stored before the flag. Besides this there are four more orderings between host and
+//!    device, and no others. Doorbell: a device that acts on a doorbell sees the host's stores before
+//!    [`HostPort::write32`]. Interrupt: the host sees everything posted before the interrupt. Fetched entry:
+//!    a device that has [fetched](DevicePort::fetch) an entry sees the host's stores before the entry's last
+//!    word. Fences: if both sides store, fence and then load the other's word, at least one of them sees the
+//!    other's store.
 //! 4. Waiting is waiting for a change: [`HostPort::on_memory`], [`HostPort::on_interrupt`],
 //!    [`DevicePort::on_registers`]. The check runs at once, and again whenever its result may have changed.
-//! 5. The bus validates every address from the other side: an address outside host memory is a
-//!    [`DmaError`], never an access.
+//! 5. The bus validates every address from the other side: an address outside host memory is a [`DmaError`],
+//!    never an access.
+//!
+//! # Shared memory and unsafe code
+//!
+//! Memory that another party may write is never a `&[u8]`: it is a [`Memory`], or a [`Buffer`] of it, and
+//! bytes cross by copying. A [`Buffer`] is given away for the time of a command and comes back with its
+//! result. It is never borrowed: a future may be dropped at any await, and memory that the device may still
+//! write stays with the command's slot.
+//!
+//! Four files of this crate hold `unsafe` (`crates/doorbell/tests/it/house.rs` has the list for the
+//! workspace):
+//! - `shared.rs`: mappings and copies, by atomic accesses;
+//! - `fd.rs`: memfd, seals, mappings in whole pages of their file, eventfds, sockets, descriptor passing;
+//! - `guard.rs`: the SIGBUS handler under mappings of a peer's files;
+//! - `vfio/sys.rs`: VFIO's ioctls, and the mapped registers of a real device, accessed by volatile accesses
+//!   of one word.
 #![no_std]
 #![warn(missing_docs)]
 extern crate alloc;
@@ -50,6 +96,9 @@ pub mod listen;
 #[cfg(feature = "std")]
 pub mod live;
 mod masks;
+#[cfg(feature = "std")]
+mod memfd;
+mod packets;
 pub mod pci;
 mod pieces;
 #[cfg(feature = "std")]
@@ -122,11 +171,13 @@ pub struct Posting {
     pub relaxed: bool,
     /// The words of this write that are flags.
     pub flags: Flags,
+    /// Flags are doublewords, each stored at once; their addresses are multiples of eight.
+    pub wide: bool,
 }
 
 impl Posting {
     /// Strictly ordered, without flags: visible to a host that sees a later flag.
-    pub const STRICT: Posting = Posting { relaxed: false, flags: Flags::None };
+    pub const STRICT: Posting = Posting { relaxed: false, flags: Flags::None, wide: false };
 }
 
 /// The words of a posted write that are flags. A flag is always written, as zero if no run of the payload
@@ -227,7 +278,8 @@ pub trait HostPort: Clone + 'static {
         check: impl FnMut() -> Option<T>,
     ) -> impl Future<Output = T>;
 
-    /// Waits until the interrupt count of `vector` differs from `seen`, and returns the count.
+    /// Waits until the interrupt count of `vector` differs from `seen`, and returns it. A live port also
+    /// returns when the device is gone: its interrupts will never come.
     fn on_interrupt(&self, vector: u16, seen: u32) -> impl Future<Output = u32>;
 
     /// Charges the core for a timer wake-up of a caller that slept instead of polling memory. No-op on a
@@ -281,6 +333,25 @@ pub trait DevicePort: Clone + 'static {
         to: &mut [u8],
         carry: Carry,
     ) -> impl Future<Output = Result<(), DmaError>>;
+
+    /// Returns true if [`copy`](DevicePort::copy) can read these bytes: on live buses, if they are mapped.
+    ///
+    /// # Errors
+    /// As [`read`](DevicePort::read).
+    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
+        let _ = from;
+        Ok(false)
+    }
+
+    /// Reads host memory at once, without a wait: `to.len()` bytes, of which the first is `offset` bytes into
+    /// the segments.
+    ///
+    /// # Errors
+    /// As [`read`](DevicePort::read); none if these segments [can be copied](DevicePort::copies).
+    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
+        let _ = (from, offset, to);
+        Err(DmaError::Unreadable)
+    }
 
     /// Fetches new entries of `entry_bytes` bytes from a ring in host memory, from `at` on, as many as fit
     /// `into`. `is_new` receives each entry's number, from 0, and its last word. Returns the number of

@@ -4,8 +4,10 @@
 //! A server outlives the errors of its clients and of the system: accepting fails if the process has no
 //! descriptor left (`EMFILE`) or the kernel no memory, and succeeds again later. Clients that have
 //! connected and send nothing do not delay other clients.
+//!
+//! Clients that have connected and not yet sent a greeting are waited for together, for a bounded time and in
+//! a bounded number, over all sockets at a path. If a thread cannot be created, one client is dropped.
 
-use std::format;
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
@@ -13,7 +15,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::string::String;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
@@ -35,6 +36,44 @@ const SAYING: Span = Span::s(10);
 const TURNS: u32 = 200;
 const TURN_MS: i32 = 10;
 
+/// Why a path cannot be listened at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another server listens at the path.
+    #[error("binding: another server listens here")]
+    Taken,
+    /// The test for another server failed.
+    #[error("testing for another server: {0}")]
+    Test(io::Error),
+    /// The socket of a dead server cannot be removed.
+    #[error("removing the socket of a dead server: {0}")]
+    Remove(io::Error),
+    /// The path cannot be bound: it exists and is no socket, or its folder is not writable.
+    #[error("binding: {0}")]
+    Bind(io::Error),
+}
+
+/// Error of accept(2), as reported by a [`Backoff`].
+#[derive(Debug, thiserror::Error)]
+#[error("accepting: {0}: it is tried again every {REST}, and said every {SAYING}")]
+pub struct AcceptFailed(pub io::Error);
+
+/// Why a server has no next client. `E` is the error of a greeting. The next attempt may succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError<E> {
+    /// The system call failed.
+    #[error(transparent)]
+    System(AcceptFailed),
+    /// A client did not greet within [`GREETING`].
+    #[error("a client's greeting: it has not come in {GREETING}")]
+    Late,
+    /// A client's greeting was rejected.
+    #[error("a client's greeting: {0}")]
+    Greeting(E),
+}
+
 /// Socket that listens at a path, for clients of its owner alone (mode 0600). Its file is removed when
 /// dropped.
 pub struct Listener {
@@ -49,31 +88,27 @@ impl Listener {
     /// processes of the owner can connect, from the moment that the file exists.
     ///
     /// # Errors
-    /// A text with the failed step and its cause: another server listens at the path; the path exists and
-    /// is no socket; the test for a server fails.
-    pub fn bind(path: &Path) -> Result<Listener, String> {
-        let failed = |error: io::Error| format!("binding: {error}");
+    /// Another server listens at the path; the path exists and is no socket; the test for a server fails.
+    pub fn bind(path: &Path) -> Result<Listener, ListenError> {
         // Two servers that both find a dead one's socket would otherwise remove each other's.
-        let _turn = turn(path).map_err(failed)?;
+        let _turn = turn(path).map_err(ListenError::Bind)?;
         let is_socket =
             |path| std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
         if is_socket(path) {
             match fd::connect_at_once(path) {
                 // A full backlog means that a server listens.
-                Ok(_) => return Err("binding: another server listens here".into()),
+                Ok(_) => return Err(ListenError::Taken),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err("binding: another server listens here".into());
+                    return Err(ListenError::Taken);
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(|error| {
-                        format!("removing the socket of a dead server: {error}")
-                    })?;
+                    std::fs::remove_file(path).map_err(ListenError::Remove)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(format!("testing for another server: {error}")),
+                Err(error) => return Err(ListenError::Test(error)),
             }
         }
-        let listener = fd::listen_for_owner(path).map_err(failed)?;
+        let listener = fd::listen_for_owner(path).map_err(ListenError::Bind)?;
         let made = std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()));
         Ok(Listener { listener, path: path.into(), made })
     }
@@ -144,7 +179,7 @@ pub struct Backoff {
 impl Backoff {
     /// Records a failed accept. Returns the report to print, or `None` if one was printed recently. Also
     /// `None` if the client has gone or there was none: then there is no pause.
-    pub fn failed(&mut self, error: &io::Error) -> Option<String> {
+    pub fn failed(&mut self, error: io::Error) -> Option<AcceptFailed> {
         use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         if matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) {
             return None;
@@ -155,7 +190,7 @@ impl Backoff {
             return None;
         }
         self.said = Some(now);
-        Some(format!("accepting: {error}: it is tried again every {REST}, and said every {SAYING}"))
+        Some(AcceptFailed(error))
     }
 
     /// Ends the pause: a descriptor was freed.
@@ -173,6 +208,7 @@ impl Backoff {
 /// A connected client whose greeting is incomplete.
 pub(crate) trait Handshake: AsFd + Sized {
     type Whole;
+    type Error;
 
     fn begin(socket: UnixStream) -> io::Result<Self>;
 
@@ -180,7 +216,7 @@ pub(crate) trait Handshake: AsFd + Sized {
     ///
     /// # Errors
     /// The greeting is malformed, or the client has gone.
-    fn advance(self) -> Result<Step<Self>, String>;
+    fn advance(self) -> Result<Step<Self>, Self::Error>;
 }
 
 pub(crate) enum Step<H: Handshake> {
@@ -201,9 +237,9 @@ struct State<G> {
 }
 
 impl<G: Handshake> Acceptor<G> {
-    pub fn bind(path: &Path) -> Result<Acceptor<G>, String> {
+    pub fn bind(path: &Path) -> Result<Acceptor<G>, ListenError> {
         let listener = Listener::bind(path)?;
-        listener.listener.set_nonblocking(true).map_err(|error| format!("binding: {error}"))?;
+        listener.listener.set_nonblocking(true).map_err(ListenError::Bind)?;
         let state = State { greeting: Vec::new(), backoff: Backoff::default() };
         Ok(Acceptor { listener, state: Mutex::new(state) })
     }
@@ -221,7 +257,7 @@ impl<G: Handshake> Acceptor<G> {
     ///
     /// # Errors
     /// A greeting is malformed or late, or accept failed. A further call may succeed.
-    pub fn next(&self) -> Result<G::Whole, String> {
+    pub fn next(&self) -> Result<G::Whole, AcceptError<G::Error>> {
         loop {
             if let Some(next) = self.look(&mut self.state()) {
                 return next;
@@ -230,7 +266,7 @@ impl<G: Handshake> Acceptor<G> {
     }
 
     /// Waits for an event or a deadline, and handles it.
-    fn look(&self, state: &mut State<G>) -> Option<Result<G::Whole, String>> {
+    fn look(&self, state: &mut State<G>) -> Option<Result<G::Whole, AcceptError<G::Error>>> {
         let (now, rest) = (STD_CLOCK.now(), state.backoff.left());
         let mut these: Vec<_> =
             state.greeting.iter().map(|(client, _)| (client.as_fd(), Until::Readable)).collect();
@@ -248,19 +284,22 @@ impl<G: Handshake> Acceptor<G> {
             match client.advance() {
                 Ok(Step::Part(client)) => state.greeting.insert(place, (client, since)),
                 Ok(Step::Whole(whole)) => return Some(Ok(whole)),
-                Err(why) => return Some(Err(format!("a client's greeting: {why}"))),
+                Err(why) => return Some(Err(AcceptError::Greeting(why))),
             }
         }
         let late = |since: Time| STD_CLOCK.now().since(since) >= GREETING;
         if state.greeting.first().is_some_and(|(_, since)| late(*since)) {
             state.greeting.remove(0);
-            return Some(Err(format!("a client's greeting: it has not come in {GREETING}")));
+            return Some(Err(AcceptError::Late));
         }
-        if ready.get(clients) == Some(&true) { self.take_in(state).map(Err) } else { None }
+        if ready.get(clients) != Some(&true) {
+            return None;
+        }
+        self.take_in(state).map(|failed| Err(AcceptError::System(failed)))
     }
 
     /// Accepts a client; returns the report if that fails.
-    fn take_in(&self, state: &mut State<G>) -> Option<String> {
+    fn take_in(&self, state: &mut State<G>) -> Option<AcceptFailed> {
         match self.listener.accept().and_then(G::begin) {
             Ok(client) => {
                 if state.greeting.len() >= GREETING_MAX {
@@ -270,7 +309,7 @@ impl<G: Handshake> Acceptor<G> {
                 None
             }
             Err(error) => {
-                let said = state.backoff.failed(&error);
+                let said = state.backoff.failed(error);
                 if state.backoff.left() > Span::ZERO && !state.greeting.is_empty() {
                     // If descriptors have run out, the oldest silent client gives one back.
                     state.greeting.remove(0);
@@ -287,7 +326,7 @@ impl<G: Handshake> Acceptor<G> {
         state.greeting.clear();
         for _ in 0..GREETING_MAX {
             if let Err(error) = self.listener.accept() {
-                let _ = state.backoff.failed(&error);
+                let _ = state.backoff.failed(error);
                 return;
             }
         }
@@ -313,7 +352,9 @@ pub(crate) fn milliseconds(span: Span) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
     use std::os::unix::fs::PermissionsExt;
+    use std::string::ToString;
 
     fn path(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("doorbell-{name}-{}", std::process::id()));
@@ -327,7 +368,7 @@ mod tests {
         let listener = Listener::bind(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(UnixStream::connect(&path).is_ok());
-        assert!(Listener::bind(&path).is_err_and(|why| why.contains("another server")));
+        assert!(matches!(Listener::bind(&path), Err(ListenError::Taken)));
         drop(listener);
         assert!(!path.exists());
     }
@@ -362,7 +403,7 @@ mod tests {
         while let Ok(client) = fd::connect_at_once(&path) {
             crowd.push(client);
         }
-        assert!(Listener::bind(&path).is_err_and(|why| why.contains("another server")));
+        assert!(matches!(Listener::bind(&path), Err(ListenError::Taken)));
         drop(socket);
         std::fs::remove_file(&path).unwrap();
     }
@@ -385,10 +426,16 @@ mod tests {
     fn accept_failures_are_reported_at_limited_rate() {
         let mut backoff = Backoff::default();
         let gone = io::Error::from(io::ErrorKind::ConnectionAborted);
-        assert_eq!((backoff.failed(&gone), backoff.left()), (None, Span::ZERO));
-        let full = io::Error::from_raw_os_error(libc::EMFILE);
-        assert!(backoff.failed(&full).is_some_and(|words| words.contains("Too many open files")));
+        assert!(backoff.failed(gone).is_none());
+        assert_eq!(backoff.left(), Span::ZERO);
+        let full = || io::Error::from_raw_os_error(libc::EMFILE);
+        let failed = backoff.failed(full()).expect("the first failure is reported");
+        assert_eq!(
+            failed.to_string(),
+            "accepting: Too many open files (os error 24): it is tried again every 100.000ms, and said \
+             every 10.000s"
+        );
         assert!(backoff.left() > Span::ZERO);
-        assert_eq!((0..1000).filter_map(|_| backoff.failed(&full)).count(), 0);
+        assert_eq!((0..1000).filter_map(|_| backoff.failed(full())).count(), 0);
     }
 }

@@ -1,6 +1,12 @@
-//! Set and clear registers of one mask word. Ones written to the first register set bits, ones written to
-//! the second clear them, and both read as the word. A write takes effect on the word at its arrival, so no
-//! two writes are merged, however late the device polls.
+//! Set and clear registers of one mask word. Ones written to the first register set bits, ones written to the
+//! second clear them, and both read as the word. A write takes effect on the word at its arrival, so no two
+//! writes are merged, however late the device polls. The interrupt mask of NVMe (INTMS, INTMC) is such a
+//! pair.
+//!
+//! The port that takes a write in (the vfio-user session, the modelled device side, the host end of shared
+//! memory) computes the word: these are the only registers for which two equal writes differ from one, so a
+//! device that polls words later could not tell. The interrupt pin obeys bit 0. MSI-X vectors have masks of
+//! their own.
 
 /// Offsets of such a pair in a register window. A device that stores the word stores it in both registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

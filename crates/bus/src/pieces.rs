@@ -1,6 +1,6 @@
 //! Scatter and gather at segment boundaries, shared by all buses.
 
-use crate::{Carry, DmaError, Flags, Payload, Segment};
+use crate::{Carry, DmaError, Flags, Payload, Posting, Segment};
 use wire::BusAddr;
 use wire::pcie::Pieces;
 
@@ -33,6 +33,32 @@ pub(crate) fn gather(
         }
         offset += bytes;
         to = rest;
+    }
+    Ok(())
+}
+
+/// Fills `to` with the bytes from `offset` in the segments on; `get` reads one piece.
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn gather_from(
+    from: &[Segment],
+    offset: u32,
+    mut to: &mut [u8],
+    mut get: impl FnMut(BusAddr, &mut [u8]) -> Result<(), DmaError>,
+) -> Result<(), DmaError> {
+    let mut skipped = offset;
+    for segment in from {
+        if skipped >= segment.bytes {
+            skipped -= segment.bytes;
+            continue;
+        }
+        let bytes = ((segment.bytes - skipped) as usize).min(to.len());
+        let (part, rest) = to.split_at_mut(bytes);
+        get(BusAddr(segment.at.0 + u64::from(skipped)), part)?;
+        (to, skipped) = (rest, 0);
+        if to.is_empty() {
+            break;
+        }
     }
     Ok(())
 }
@@ -71,18 +97,25 @@ pub(crate) trait Sink {
     fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError>;
     /// Stores a flag, after the bytes that it announces.
     fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError>;
+    /// As [`flag`](Self::flag), of eight bytes.
+    fn wide_flag(&mut self, at: BusAddr, word: u64) -> Result<(), DmaError>;
 }
 
 /// [`scatter`], with flag words passed separately; flags that no run covers are zero.
 pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
     to: &[Segment],
     what: &P,
-    flags: Flags,
+    how: Posting,
     sink: &mut impl Sink,
 ) -> Result<(), DmaError> {
-    let mut places = places(to, flags);
+    let length = if how.wide { 8 } else { 4 };
+    let mut places = places(to, how.flags, length);
     let mut next = places.next();
-    let mut word = [0; 4];
+    let mut word = [0; 8];
+    let flag = |sink: &mut _, at, word: &mut [u8; 8]| {
+        let flag = u64::from_le_bytes(core::mem::take(word));
+        if how.wide { Sink::wide_flag(sink, at, flag) } else { Sink::flag(sink, at, flag as u32) }
+    };
     scatter(to, what, |at, mut run, offset| {
         let (mut at, mut offset) = (at, offset);
         while let Some((place, flag_at)) = next {
@@ -91,15 +124,15 @@ pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
             if before > 0 {
                 sink.put(at, &run[..before])?;
             }
-            let inside = offset.max(place)..end.min(place + 4);
+            let inside = offset.max(place)..end.min(place + length);
             for byte in inside.clone() {
                 word[(byte - place) as usize] = run[(byte - offset) as usize];
             }
-            if end < place + 4 {
+            if end < place + length {
                 return Ok(());
             }
-            sink.flag(flag_at, u32::from_le_bytes(core::mem::take(&mut word)))?;
-            let done = (place + 4).saturating_sub(offset);
+            flag(sink, flag_at, &mut word)?;
+            let done = (place + length).saturating_sub(offset);
             (at, offset) = (BusAddr(at.0 + u64::from(done)), offset + done);
             run = &run[done as usize..];
             next = places.next();
@@ -107,28 +140,31 @@ pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
         if run.is_empty() { Ok(()) } else { sink.put(at, run) }
     })?;
     while let Some((_, flag_at)) = next {
-        sink.flag(flag_at, u32::from_le_bytes(core::mem::take(&mut word)))?;
+        flag(sink, flag_at, &mut word)?;
         next = places.next();
     }
     Ok(())
 }
 
-/// The flags of a transfer: offset in the payload, and bus address.
-fn places(to: &[Segment], flags: Flags) -> impl Iterator<Item = (u32, BusAddr)> {
+/// The flags of a transfer, each of `length` bytes: offset in the payload, and bus address.
+fn places(to: &[Segment], flags: Flags, length: u32) -> impl Iterator<Item = (u32, BusAddr)> {
     let whole: u32 = to.iter().map(|segment| segment.bytes).sum();
     let mut before = 0;
     to.iter().flat_map(move |segment| {
         let (at, begin) = (segment.at.0, before);
         before += segment.bytes;
         let last = before == whole && flags == Flags::Last;
-        let last = (last && segment.bytes >= 4).then_some(u64::from(segment.bytes));
+        let last = (last && segment.bytes >= length).then_some(u64::from(segment.bytes));
         let packets = match flags {
             Flags::EachPacket(payload) => Some(Pieces::new(at, u64::from(segment.bytes), payload)),
             Flags::None | Flags::Last => None,
         };
         let ends = packets.into_iter().flatten().map(|piece| piece.offset + u64::from(piece.bytes));
-        let word = move |end: u64| (begin + end as u32 - 4, BusAddr(at + end - 4));
-        ends.chain(last).filter(|end| *end >= 4).map(word)
+        // A malicious host names addresses that wrap: the data that lead there are refused before the flag.
+        let long = u64::from(length);
+        let word =
+            move |end: u64| (begin + end as u32 - length, BusAddr(at.wrapping_add(end - long)));
+        ends.chain(last).filter(move |end| *end >= long).map(word)
     })
 }
 
@@ -143,6 +179,57 @@ mod tests {
         Segment { at: BusAddr(20), bytes: 1 },
         Segment { at: BusAddr(40), bytes: 9 },
     ];
+
+    #[test]
+    fn gather_from_offset_returns_rest_of_scattered_data() {
+        let data: Vec<u8> = (1..=16).collect();
+        let mut memory = [0; 64];
+        scatter(&SEGMENTS, &data[..], |at, run, _| {
+            memory[at.0 as usize..][..run.len()].copy_from_slice(run);
+            Ok(())
+        })
+        .unwrap();
+        for (offset, bytes) in [(0, 16), (0, 6), (3, 3), (5, 3), (6, 1), (6, 10), (7, 4), (15, 1)] {
+            let mut seen = vec![0; bytes];
+            gather_from(&SEGMENTS, offset as u32, &mut seen, |at, part| {
+                part.copy_from_slice(&memory[at.0 as usize..][..part.len()]);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(seen, data[offset..offset + bytes], "{bytes} from {offset}");
+        }
+    }
+
+    /// Memory that refuses all addresses.
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
+            Err(crate::OutOfRange { at, bytes: run.len() }.into())
+        }
+
+        fn flag(&mut self, at: BusAddr, _: u32) -> Result<(), DmaError> {
+            Err(crate::OutOfRange { at, bytes: 4 }.into())
+        }
+
+        fn wide_flag(&mut self, at: BusAddr, _: u64) -> Result<(), DmaError> {
+            Err(crate::OutOfRange { at, bytes: 8 }.into())
+        }
+    }
+
+    #[test]
+    fn segment_at_end_of_address_space_is_refused() {
+        for at in [u64::MAX, u64::MAX - 3, u64::MAX - 15, u64::MAX - 127] {
+            for (flags, wide) in
+                [(Flags::None, false), (Flags::Last, true), (Flags::EachPacket(128), false)]
+            {
+                let to = [Segment { at: BusAddr(at), bytes: 256 }];
+                let how = Posting { relaxed: false, flags, wide };
+                let result = scatter_flagged(&to, &[7; 256][..], how, &mut Nowhere);
+                assert!(result.is_err(), "{how:?} at {at:#x}");
+            }
+        }
+    }
 
     #[test]
     fn gather_returns_scattered_data() {
@@ -177,7 +264,7 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Seen(Vec<(u64, Vec<u8>)>, Vec<(u64, u32)>);
+    struct Seen(Vec<(u64, Vec<u8>)>, Vec<(u64, u32)>, Vec<(u64, u64)>);
 
     impl Sink for Seen {
         fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
@@ -186,6 +273,10 @@ mod tests {
         }
         fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
             self.1.push((at.0, word));
+            Ok(())
+        }
+        fn wide_flag(&mut self, at: BusAddr, word: u64) -> Result<(), DmaError> {
+            self.2.push((at.0, word));
             Ok(())
         }
     }
@@ -200,12 +291,29 @@ mod tests {
         }
     }
 
+    fn each(wide: bool) -> Posting {
+        Posting { flags: Flags::EachPacket(128), wide, ..Posting::STRICT }
+    }
+
+    #[test]
+    fn scatter_passes_last_doubleword_of_each_packet_as_wide_flag() {
+        let to = [Segment { at: BusAddr(0x1000), bytes: 296 }];
+        // The runs cut the second flag, and leave the third out.
+        let what = Runs(vec![(0, vec![1; 252]), (252, vec![2; 4])]);
+        let mut seen = Seen::default();
+        scatter_flagged(&to, &what, each(true), &mut seen).unwrap();
+        let cut = u64::from_le_bytes([1, 1, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(seen.2, [(0x1078, u64::from_le_bytes([1; 8])), (0x10f8, cut), (0x1120, 0)]);
+        let puts: Vec<_> = seen.0.iter().map(|(at, run)| (at - 0x1000, run.len())).collect();
+        assert_eq!((puts, seen.1), (vec![(0, 120), (128, 120)], vec![]));
+    }
+
     #[test]
     fn scatter_passes_last_word_of_each_packet_as_flag() {
         let to = [Segment { at: BusAddr(0x1000), bytes: 300 }];
         let data: Vec<u8> = (0..300).map(|i| i as u8).collect();
         let mut seen = Seen::default();
-        scatter_flagged(&to, &data[..], Flags::EachPacket(128), &mut seen).unwrap();
+        scatter_flagged(&to, &data[..], each(false), &mut seen).unwrap();
         let flags: Vec<_> = seen.1.iter().map(|(at, _)| at - 0x1000).collect();
         assert_eq!(flags, [124, 252, 296]);
         assert_eq!(seen.1[0].1.to_le_bytes(), [124, 125, 126, 127]);
@@ -218,13 +326,14 @@ mod tests {
         let to = [Segment { at: BusAddr(0x1000), bytes: 384 }];
         let what = Runs(vec![(0, vec![1; 8]), (250, vec![2; 4]), (254, vec![3; 60])]);
         let mut seen = Seen::default();
-        scatter_flagged(&to, &what, Flags::EachPacket(128), &mut seen).unwrap();
+        scatter_flagged(&to, &what, each(false), &mut seen).unwrap();
         let cut = u32::from_le_bytes([2, 2, 3, 3]);
         assert_eq!(seen.1, [(0x107c, 0), (0x10fc, cut), (0x117c, 0)]);
         let puts: Vec<_> = seen.0.iter().map(|(at, run)| (at - 0x1000, run.len())).collect();
         assert_eq!(puts, [(0, 8), (250, 2), (256, 58)]);
         let mut seen = Seen::default();
-        scatter_flagged(&to, &what, Flags::Last, &mut seen).unwrap();
+        scatter_flagged(&to, &what, Posting { flags: Flags::Last, ..Posting::STRICT }, &mut seen)
+            .unwrap();
         assert_eq!(seen.1, [(0x117c, 0)]);
     }
 }

@@ -15,7 +15,14 @@ use core::cell::{Cell, RefCell};
 use runtime::{Span, Time, Turn};
 use wire::pcie::{self, Generation};
 
-use crate::link::Way;
+/// Direction on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the device to the host.
+    Up,
+    /// From the host to the device.
+    Down,
+}
 
 /// Parameters of the link above a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl Primitives {
             line_alone,
             line_of_many,
             copy: measure::beside_busy(|| measure::copy(COPY_BYTES as usize, samples)),
-            look: measure::beside_busy(|| measure::look(samples)).map_err(RunError::of)?,
+            look: measure::beside_busy(|| measure::look(samples))?,
             simulated_read: measure::beside_busy(|| {
                 measure::simulated_read(samples.div_ceil(100))
             })?,

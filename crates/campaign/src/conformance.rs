@@ -10,6 +10,7 @@ use bus::sim::SimBus;
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use conformance::{Case, CaseRun, Table};
+use qemu::QemuError;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
 use plan::Plan;
@@ -41,6 +42,18 @@ pub enum Controller<'a> {
     },
 }
 
+/// Why the suite could not run on a controller.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConformanceError {
+    /// The controller cannot be built, or cannot be reached.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The machine of QEMU cannot be driven.
+    #[error(transparent)]
+    Qemu(#[from] QemuError),
+}
+
 /// Runs the cases for which `wanted` returns true, and passes the result of each to a callback.
 ///
 /// # Errors
@@ -50,9 +63,9 @@ pub fn run(
     controller: Controller<'_>,
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&CaseRun),
-) -> Result<Table, RunError> {
+) -> Result<Table, ConformanceError> {
     let ours = matches!(controller, Controller::Simulated | Controller::Thread);
-    let plan = if ours { &plan.for_clients().map_err(RunError::of)? } else { plan };
+    let plan = if ours { &plan.for_clients().map_err(RunError::from)? } else { plan };
     match controller {
         Controller::Simulated => simulated(plan, wanted, each),
         Controller::Thread => on_a_thread(plan, wanted, each),
@@ -60,18 +73,18 @@ pub fn run(
         Controller::VfioUser(socket) => {
             let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
             let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
-            let connection = connection.map_err(RunError::of)?;
+            let connection = connection.map_err(RunError::from)?;
             Ok(in_wall_time(|rt| connection.host(rt), wanted, each))
         }
         Controller::Vfio(address) => {
-            let ours = NVME.served_function(plan).map_err(RunError)?;
+            let ours = NVME.require_function(plan).map_err(RunError::from)?;
             let function = vfio::Wanted {
                 class: ours.identity.class,
                 memory_bytes: plan.host.memory_bytes as usize,
                 memory_base: plan.host.memory_base,
                 vectors: VECTORS,
             };
-            let function = vfio::Function::open(address, &function).map_err(RunError::of)?;
+            let function = vfio::Function::open(address, &function).map_err(RunError::from)?;
             Ok(in_wall_time(|rt| function.host(rt), wanted, each))
         }
         Controller::Qtest { socket, memory } => {
@@ -90,7 +103,7 @@ fn simulated(
     plan: &Plan,
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&CaseRun),
-) -> Result<Table, RunError> {
+) -> Result<Table, ConformanceError> {
     device::check(NVME, plan)?;
     let rt = Rt::simulated(None, Log::Off);
     let bus = SimBus::new(&rt, sim_spec(NVME, plan));
@@ -109,9 +122,9 @@ fn over_socket(
     socket: &Path,
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&CaseRun),
-) -> Result<Table, RunError> {
+) -> Result<Table, ConformanceError> {
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
+    let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::from)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let host = shared.with_masks(NVME.masks).host(&rt);
     let watched = host.clone();
@@ -143,7 +156,7 @@ fn on_a_thread(
     plan: &Plan,
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&CaseRun),
-) -> Result<Table, RunError> {
+) -> Result<Table, ConformanceError> {
     let shared = shared(NVME, plan)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -156,8 +169,8 @@ fn on_a_thread(
         let table = in_wall_time(|rt| shared.host(rt), wanted, each);
         drop(stopping);
         match device.join() {
-            Ok(served) => served.map(|()| table),
-            Err(_) => Err(RunError("the device's thread has panicked".into())),
+            Ok(served) => Ok(served.map(|()| table)?),
+            Err(_) => Err(RunError::Panicked("the device's thread").into()),
         }
     })
 }

@@ -10,9 +10,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bus::{Buffer, Cost, HostPort};
-use host::BlockDevice;
+use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use host::nvme::{Policy, Shape};
+use host::{BlockDevice, IoError};
 use runtime::{Log, Rng, Rt, STD_CLOCK, Signal, Span, Time};
 use wire::Lba;
 use workload::stats::Windows;
@@ -110,11 +110,27 @@ impl HogStats {
     }
 }
 
+/// Why diskhog could not run, or an operation of it failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HogError {
+    /// The machine cannot be built.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A setting does not suit the machine.
+    #[error("diskhog: {what}: found {found}, expected {expected}")]
+    Setting { what: &'static str, found: String, expected: String },
+    #[error("diskhog: {0}")]
+    Io(#[from] IoError),
+    #[error("diskhog: {0}")]
+    Memory(#[from] OutOfMemory),
+}
+
 /// Runs diskhog in virtual time.
 ///
 /// # Errors
 /// The machine cannot be built, or an operation failed.
-pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
+pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
     check(plan, hog)?;
     world::on_cores_in_virtual_time::<Scsi, _>(
         plan,
@@ -128,7 +144,7 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
 ///
 /// # Errors
 /// As [`simulated`].
-pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
+pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
     check(plan, hog)?;
     let shared = world::shared(SCSI, plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -137,9 +153,9 @@ pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     let host = shared.host(&rt);
     let stats = rt.block_on(async {
         let ports = (0..plan.host.cores).map(|_| host.clone()).collect();
-        let driver = Scsi::connect(ports, plan).await.map_err(RunError::of)?;
+        let driver = Scsi::connect(ports, plan).await.map_err(RunError::from)?;
         let stats = load(&rt, plan, hog, &driver, |_| host.clone(), true).await?;
-        driver.stop().await.map_err(RunError)?;
+        driver.stop().await.map_err(RunError::from)?;
         Ok(stats)
     });
     drop(device.switch_off());
@@ -147,12 +163,10 @@ pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
 }
 
 /// Checks that the plan's machine supports the workload.
-fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
+fn check(plan: &Plan, hog: &Hog) -> Result<(), HogError> {
     device::check(SCSI, plan)?;
     let block = u64::from(plan.medium.contents.block_bytes);
-    let refuse = |what: &str, found: String, expected: String| {
-        Err(RunError(format!("diskhog: {what}: found {found}, expected {expected}")))
-    };
+    let refuse = |what, found, expected: String| Err(HogError::Setting { what, found, expected });
     if hog.threads == 0 || hog.threads > plan.host.cores {
         let most = plan.host.cores;
         return refuse("threads", hog.threads.to_string(), format!("1 to {most}, host.cores"));
@@ -184,7 +198,7 @@ struct Board {
     end: Time,
     running: Cell<u32>,
     ended: Signal,
-    failed: RefCell<Option<String>>,
+    failed: RefCell<Option<HogError>>,
     behind: Vec<Option<Rc<Behind>>>,
 }
 
@@ -256,8 +270,8 @@ impl Board {
         self.cores.take().into_iter().map(stats).collect()
     }
 
-    fn fail(&self, error: impl ToString) {
-        self.failed.borrow_mut().get_or_insert(error.to_string());
+    fn fail(&self, error: impl Into<HogError>) {
+        self.failed.borrow_mut().get_or_insert(error.into());
     }
 }
 
@@ -268,7 +282,7 @@ async fn load<P: HostPort>(
     driver: &<Scsi as Interface>::Driver<P>,
     port: impl Fn(u32) -> P,
     drain: bool,
-) -> Result<HogStats, RunError> {
+) -> Result<HogStats, HogError> {
     let begin = rt.now() + hog.ramp;
     let options = spread_options(plan);
     let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
@@ -298,7 +312,7 @@ async fn load<P: HostPort>(
         }
     }
     if let Some(failed) = board.failed.take() {
-        return Err(RunError(format!("diskhog: {failed}")));
+        return Err(failed);
     }
     let (cores, lock_waits) = (board.stats(), driver.lock_waits());
     Ok(HogStats { policy, shape, measured: hog.time, cores, lock_waits })
@@ -426,7 +440,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         self.board.note(self.core, bytes, requests, self.rt.now());
     }
 
-    fn buffer(&self) -> Result<Buffer, bus::OutOfMemory> {
+    fn buffer(&self) -> Result<Buffer, OutOfMemory> {
         let kept = self.buffers.borrow_mut().pop();
         kept.map_or_else(|| self.disk.buffer(self.piece_bytes as usize), Ok)
     }

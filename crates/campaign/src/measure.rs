@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bus::live::Shared;
 use bus::{Buffer, HostPort, Memory};
 use host::{BlockDevice, IoError};
+use memmap2::MmapMut;
 use runtime::{Either, Log, Rng, Rt, STD_CLOCK, Span, WallClock, race};
 use wire::{BusAddr, Lba};
 use workload::trace::Mapping;
@@ -144,6 +145,61 @@ pub fn copy(bytes: usize, samples: usize) -> Span {
     median(&mut spans)
 }
 
+/// Memory of a filled drive, to find what copies out of it and into it cost at least.
+pub struct Filled {
+    bytes: MmapMut,
+    buffers: Vec<u8>,
+    rng: Rng,
+}
+
+/// Lines at the beginning of a copy that are prefetched; the processor finds the rest by itself.
+const PREFETCHED_BYTES: usize = 512;
+
+impl Filled {
+    /// Writes all of `bytes` bytes, on huge pages where the system has them.
+    pub fn new(bytes: usize) -> std::io::Result<Filled> {
+        let mut region = MmapMut::map_anon(bytes)?;
+        // Small pages are slower, not wrong.
+        #[cfg(target_os = "linux")]
+        let _ = region.advise(memmap2::Advice::HugePage);
+        for (number, page) in region.chunks_mut(4096).enumerate() {
+            page.fill(number as u8 | 1);
+        }
+        Ok(Filled { bytes: region, buffers: Vec::new(), rng: Rng::for_part(1, "floor") })
+    }
+
+    /// Time of a copy of `bytes` bytes between a random place of this memory and one of 32 buffers, on one
+    /// core: the mean of `samples` copies. The beginning of each is prefetched two copies ahead.
+    pub fn copy(&mut self, bytes: usize, direction: Direction, samples: usize) -> Span {
+        self.buffers.resize(BUFFERS as usize * bytes, 0);
+        let places = (self.bytes.len() / bytes) as u64;
+        let mut next = || self.rng.below(places) as usize * bytes;
+        let mut ahead = [next(), next()];
+        let begun = STD_CLOCK.now();
+        for turn in 0..samples {
+            let place = std::mem::replace(&mut ahead[turn % 2], next());
+            let soon = ahead[turn % 2];
+            runtime::prefetch(&self.bytes[soon..soon + bytes.min(PREFETCHED_BYTES)]);
+            let buffer = turn % BUFFERS as usize * bytes;
+            let (inside, outside) =
+                (&mut self.bytes[place..place + bytes], &mut self.buffers[buffer..buffer + bytes]);
+            match direction {
+                Direction::Read => outside.copy_from_slice(inside),
+                Direction::Write => inside.copy_from_slice(outside),
+            }
+            std::hint::black_box(outside);
+        }
+        STD_CLOCK.now().since(begun) / samples.max(1) as u64
+    }
+}
+
+/// Whether data leave a drive or enter it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Read,
+    Write,
+}
+
 /// Polls that are timed together: fewer than those after which an idle executor sleeps.
 const LOOKS: u64 = 512;
 
@@ -232,7 +288,7 @@ pub fn driver_costs<I: Interface>(
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
         let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;
-        let driver = driver.map_err(RunError::of)?;
+        let driver = driver?;
         let disk = driver.disk(0);
         let (mut submits, mut completes) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
@@ -240,7 +296,7 @@ pub fn driver_costs<I: Interface>(
             submits.push(submit);
             completes.push(complete);
         }
-        beside(&rt, &device, driver.stop()).await.map_err(RunError)?;
+        beside(&rt, &device, driver.stop()).await?;
         Ok(DriverCosts { submit: median(&mut submits), complete: median(&mut completes) })
     });
     rt.drop_tasks();
@@ -300,7 +356,7 @@ fn prepare<'d, D: BlockDevice>(
     let blocks = bytes as u64 / u64::from(disk.geometry().block_bytes);
     (0..at_once as u64)
         .map(|number| {
-            let buffer = disk.buffer(bytes).map_err(RunError::of)?;
+            let buffer = disk.buffer(bytes)?;
             Ok(Read { read: Box::pin(one(disk, Lba(number * blocks), buffer)), ended: None })
         })
         .collect()
@@ -329,7 +385,7 @@ fn poll(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
 #[inline(never)]
 fn put_away(reads: Vec<Read<'_>>) -> Result<(), RunError> {
     let mut ended = reads.into_iter().filter_map(|read| read.ended);
-    ended.try_for_each(|(_, result)| result.map_err(RunError::of))
+    Ok(ended.try_for_each(|(_, result)| result)?)
 }
 
 /// A batch of `at_once` reads: host time per read before and after the device's part.

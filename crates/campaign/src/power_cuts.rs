@@ -13,18 +13,18 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use bus::Buffer;
 use bus::sim::SimBus;
-use host::{BlockDevice, Deallocated};
+use bus::{Buffer, OutOfMemory};
+use host::{BlockDevice, Deallocated, IoError};
 use runtime::{Either, Log, Rng, Rt, race};
 use wire::Lba;
-use workload::verify::{Ledger, Stamps};
+use workload::verify::{Ledger, Mismatch, Stamps};
 
 use plan::Plan;
 use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::{Row, of_member};
 use world::pci;
-use world::{self, RunError};
+use world::{self, CheckError, DriverError, RunError};
 
 pub const EPOCH: u64 = 100;
 
@@ -72,7 +72,36 @@ pub struct Survived {
 pub struct Failure {
     /// Number of the power cut.
     pub cut: u64,
-    pub what: String,
+    pub what: Finding,
+}
+
+/// Cause of a [`Failure`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Finding {
+    /// The device could not be started, or the host could not reach it.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The array could not be repaired.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error("read: {0}")]
+    Read(IoError),
+    #[error("write: {0}")]
+    Write(IoError),
+    #[error("trim: {0}")]
+    Trim(IoError),
+    /// A flush failed. The text of the error names it.
+    #[error(transparent)]
+    Flush(IoError),
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
+    /// A block has contents that the ledger does not allow.
+    #[error(transparent)]
+    Contents(#[from] Mismatch),
+    /// The device, or its driver, has panicked with this message.
+    #[error("the device has panicked: {0}")]
+    Panicked(String),
 }
 
 /// Runs a campaign; `progress` receives the number of each power cut.
@@ -94,7 +123,7 @@ pub fn run(
     let fresh = (0..members).map(|number| MediumState::to_read(&of_member(plan, number)));
     let fresh: Vec<_> = fresh
         .collect::<Result<_, _>>()
-        .map_err(|error| Failure { cut: campaign.from, what: error.0 })?;
+        .map_err(|error| Failure { cut: campaign.from, what: RunError::into(error) })?;
     let mut survived = Survived::default();
     for epoch in first..end.div_ceil(EPOCH) {
         let fresh = fresh.iter().map(MediumState::fork).collect();
@@ -116,15 +145,12 @@ pub fn run(
 /// The unsupported or missing part of the plan.
 pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
     device::check(row, plan)?;
-    let origin = &plan.origin;
     if plan.medium.flash.is_none() {
         let expected = "flash: other media lose nothing with their power";
-        return Err(RunError(format!("{origin}: medium.kind: expected {expected}")));
+        return Err(CheckError::key(plan, "medium.kind", expected).into());
     }
     if !plan.faults.is_empty() {
-        return Err(RunError(format!(
-            "{origin}: faults: found some, expected none beside the cuts"
-        )));
+        return Err(CheckError::found(plan, "faults", "some", "none beside the cuts").into());
     }
     Ok(())
 }
@@ -181,12 +207,12 @@ impl Epoch<'_> {
     }
 
     /// One power cycle: checks the contents, and then, except in the last life, writes until the power fails.
-    fn live(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
+    fn live(&mut self, row: &'static Row, last: bool) -> Result<(), Finding> {
         let lived = catch_unwind(AssertUnwindSafe(|| self.live_once(row, last)));
         lived.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("the device has panicked: {}", text.unwrap_or("without a word")))
+            Err(Finding::Panicked(text.unwrap_or("without a word").to_owned()))
         })
     }
 
@@ -201,7 +227,7 @@ impl Epoch<'_> {
         plan
     }
 
-    fn live_once(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
+    fn live_once(&mut self, row: &'static Row, last: bool) -> Result<(), Finding> {
         let rt = Rt::simulated(None, Log::Off);
         let plan = &self.plan_of_life();
         let buses = world::buses(row, &rt, plan);
@@ -210,7 +236,7 @@ impl Epoch<'_> {
             Device::start(row, bus.device(), kept, Clock::Virtual, &plan)
         };
         let devices = (0..).zip(&buses).zip(self.kept.drain(..)).map(start);
-        let devices: Vec<_> = devices.collect::<Result<_, _>>().map_err(|error| error.0)?;
+        let devices: Vec<_> = devices.collect::<Result<_, RunError>>()?;
         let early = (!last && self.rng.chance(1, 8)).then(|| self.rng.below(EARLY_EVENTS_MAX));
         let events = 1 + self.rng.below(EVENTS_MAX);
         let work_seed = self.rng.next_u64();
@@ -231,19 +257,18 @@ impl Epoch<'_> {
         let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
-                pci::bring_up(row, &buses, plan).await.map_err(|error| error.0)?;
+                pci::bring_up(row, &buses, plan).await?;
                 let ports = buses.iter().map(|bus| bus.host(0)).collect();
-                let driver = row.connect(ports, plan).await;
-                let driver = driver.map_err(|error| error.to_string())?;
+                let driver = row.connect(ports, plan).await.map_err(RunError::from)?;
                 driver.recover().await?;
                 work.check(&driver.disk_without(work_seed), whole).await?;
-                Ok::<_, String>(driver)
+                Ok::<_, Finding>(driver)
             };
             let driver = match early {
                 None => begin.await?,
                 Some(events) => match race(begin, rt.after_events(events)).await {
                     Either::First(driver) => driver?,
-                    Either::Second(()) => return Ok::<bool, String>(true),
+                    Either::Second(()) => return Ok::<bool, Finding>(true),
                 },
             };
             if !last {
@@ -283,17 +308,17 @@ struct Work {
     trims: Cell<u64>,
     flushes: Cell<u64>,
     blocks: Cell<u64>,
-    failed: RefCell<Option<String>>,
+    failed: RefCell<Option<Finding>>,
 }
 
 impl Work {
     /// Reads blocks that the last power cut may have affected, or everything that was ever written. The
     /// contents must be allowed by the ledger, and are taken as current.
-    async fn check<D: BlockDevice>(&self, disk: &D, whole: bool) -> Result<(), String> {
+    async fn check<D: BlockDevice>(&self, disk: &D, whole: bool) -> Result<(), Finding> {
         let most = CHECK_BYTES.min(disk.geometry().transfer_bytes_max) / self.block_bytes;
         let bytes = (most * self.block_bytes) as usize;
         let (mut from, mut scratch) = (0, vec![0; bytes]);
-        let mut buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
+        let mut buffer = disk.buffer(bytes)?;
         loop {
             let next = match whole {
                 true => self.ledger.borrow().next_written(from, most),
@@ -303,20 +328,19 @@ impl Work {
             let ticket = self.ledger.borrow().start_read(lba, blocks);
             let length = (blocks * self.block_bytes) as usize;
             let (_, result) = disk.read(Lba(lba), buffer.part(0, length)).await;
-            result.map_err(|error| format!("read: {error}"))?;
+            result.map_err(Finding::Read)?;
             let found = &mut scratch[..length];
             buffer.copy_out(0, found);
             let mut ledger = self.ledger.borrow_mut();
-            ledger
-                .check_read(&ticket, &self.stamps, found, self.block_bytes, self.stamps_only)
-                .map_err(|mismatch| mismatch.to_string())?;
+            let (stamps, each) = (&self.stamps, self.block_bytes);
+            ledger.check_read(&ticket, stamps, found, each, self.stamps_only)?;
             for (lba, block) in (lba..).zip(found.chunks_exact(self.block_bytes as usize)) {
                 ledger.settle(lba, &self.stamps, block, self.stamps_only);
             }
             drop(ledger);
             self.blocks.set(self.blocks.get() + u64::from(blocks));
             from = lba + u64::from(blocks);
-            buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
+            buffer = disk.buffer(bytes)?;
         }
     }
 
@@ -338,13 +362,13 @@ impl Work {
         disk: &D,
         mut rng: Rng,
         writer: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), Finding> {
         let all = disk.geometry().blocks;
         let longest = disk.geometry().transfer_bytes_max / self.block_bytes;
         let most = BLOCKS_MAX.min(longest.into());
         let trims = disk.deallocated() != Deallocated::Unsupported;
         let mut scratch = vec![0; BLOCKS_MAX as usize * self.block_bytes as usize];
-        let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
+        let buffer = disk.buffer(scratch.len())?;
         loop {
             // Many are single mapping units, some single blocks; half of them in an eighth of the drive.
             let blocks = match rng.below(4) {
@@ -364,7 +388,7 @@ impl Work {
             }
             if rng.chance(1, if writer == 0 { 4 } else { 64 }) {
                 let flush = self.ledger.borrow_mut().start_flush();
-                disk.flush().await.map_err(|error| error.to_string())?;
+                disk.flush().await.map_err(Finding::Flush)?;
                 self.ledger.borrow_mut().finish_flush(flush);
                 self.flushes.set(self.flushes.get() + 1);
             }
@@ -378,23 +402,23 @@ impl Work {
         bytes: &mut [u8],
         buffer: &Buffer,
         fua: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Finding> {
         let blocks = bytes.len() as u32 / self.block_bytes;
         let write = self.ledger.borrow_mut().start_write(lba, blocks);
         self.stamps.fill(bytes, lba, self.block_bytes, write.version);
         let part = buffer.part(0, bytes.len());
         part.copy_in(0, bytes);
         let (_, result) = disk.write(Lba(lba), part, fua).await;
-        result.map_err(|error| format!("write: {error}"))?;
+        result.map_err(Finding::Write)?;
         self.ledger.borrow_mut().finish_write(write, fua);
         self.writes.set(self.writes.get() + 1);
         Ok(())
     }
 
-    async fn trim<D: BlockDevice>(&self, disk: &D, lba: u64, blocks: u32) -> Result<(), String> {
+    async fn trim<D: BlockDevice>(&self, disk: &D, lba: u64, blocks: u32) -> Result<(), Finding> {
         let trim = self.ledger.borrow_mut().start_trim(lba, blocks);
         let done = disk.deallocate(Lba(lba), blocks).await;
-        done.map_err(|error| format!("trim: {error}"))?;
+        done.map_err(Finding::Trim)?;
         self.ledger.borrow_mut().finish_write(trim, false);
         self.trims.set(self.trims.get() + 1);
         Ok(())

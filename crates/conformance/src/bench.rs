@@ -405,7 +405,8 @@ impl Bench {
         Ok(self.bytes(at, 4096))
     }
 
-    /// Identify, with `held` earlier commands outstanding.
+    /// Identify, with `held` earlier commands outstanding. SQHD counts them too: the controller has consumed
+    /// their entries, although they have no completions.
     pub(crate) async fn identify_beside(&mut self, held: u32) -> Verdict {
         let at = self.pages(1)?;
         let sqe = admin::identify(self.cid(), Nsid::NONE, cns::CONTROLLER, self.data(at, 4096)?);
@@ -414,6 +415,8 @@ impl Bench {
         let cqe = self.next(&mut pair.cq).await?;
         self.admin = pair;
         hold!(cqe.id() == sqe.id(), "a completion of {:?}, one of {held} held commands", cqe.id());
+        let (head, tail) = (u32::from(cqe.sq_head.get()), pair.sq.tail);
+        hold!(head == tail, "SQHD is {head} after the command at {tail}, {held} held before it");
         hold!(cqe.status().is_ok(), "Identify: {}", cqe.status());
         Ok(())
     }

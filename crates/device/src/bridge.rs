@@ -10,9 +10,14 @@
 //! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": the bridge
 //! "internally converts the PCIe protocol to the SAS protocol", and "stripes the incoming I/O requests over
 //! multiple SSD controllers", each with its own flash translation layer. A request is split at stripe
-//! boundaries. Each part waits for a tag of its controller, is converted on the way there and back, occupies
-//! the controller's processor, and crosses that controller's link once, in FIFO order. The controllers do not
-//! coordinate: each runs GC independently, and a request waits for its slowest part.
+//! boundaries. Each part waits for a tag of its controller, is converted on the way there and back,
+//! occupies the controller's processor, and crosses that controller's link once, in FIFO order. The
+//! controllers do not coordinate: each runs GC independently, and a request waits for its slowest part.
+//!
+//! By the same paper the bridge "puts incoming default-block size I/O requests into its internal 2GB DRAM
+//! buffer", but "forwards the large sized I/O requests to the underlying flash memory". With
+//! [`Options::small_bytes`] a write that is longer, or that continues one so that both together are,
+//! completes when it is on flash; others complete in the buffer of their controller.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -21,7 +26,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
-use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others};
+use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others, stage};
+use wire::sas;
 
 /// Stages recorded by a bridge: waiting for a tag, the converter, a controller's processor or its link; and
 /// the service times of these.
@@ -34,6 +40,8 @@ pub struct Options {
     pub stripe_bytes: u32,
     /// Commands outstanding at each controller (its number of tags).
     pub queue: u32,
+    /// Longest run of adjacent writes, bytes, that completes in a buffer. `None`: all do.
+    pub small_bytes: Option<u32>,
     /// Service times. `None`: all zero.
     pub timing: Option<Timing>,
 }
@@ -45,8 +53,11 @@ pub struct Timing {
     pub conversion: Span,
     /// Time per command on a controller's processor, which is a FIFO server.
     pub command: Span,
-    /// Rate of each controller's link, bytes per second.
+    /// Rate of each controller's link, bytes per second and direction.
     pub link_bytes_per_s: u64,
+    /// True if the link carries SSP frames ([`wire::sas`]) in two directions: a command, a write's XFER_RDY,
+    /// data and the response. Otherwise it carries the data alone, one transfer at a time.
+    pub frames: bool,
 }
 
 /// Controllers behind a bridge, as one medium.
@@ -57,6 +68,7 @@ pub struct Bridge<M> {
     converter: Line,
     waits: Waits,
     blocks: u64,
+    runs: RefCell<Runs>,
     /// Unused part lists, kept to avoid allocation.
     spare: RefCell<Vec<Vec<Part>>>,
 }
@@ -64,8 +76,16 @@ pub struct Bridge<M> {
 struct Controller<M> {
     medium: Rc<M>,
     processor: Line,
-    link: Line,
+    /// Link to the controller, and from it.
+    links: [Line; 2],
     tags: Pool<()>,
+}
+
+/// Directions of a link, from the bridge.
+#[derive(Clone, Copy)]
+enum Way {
+    Down,
+    Up,
 }
 
 /// The part of a request on one controller.
@@ -96,11 +116,37 @@ fn parts_of(at: Extent, stripe: u64, controllers: u64, parts: &mut Vec<Part>) {
     }
 }
 
+/// Runs of adjacent writes, the most recent ones: where each ends, and its length in blocks.
+#[derive(Default)]
+struct Runs {
+    ends: [(u64, u64); RUNS],
+    /// The one to be replaced next.
+    oldest: usize,
+}
+
+/// Runs that are followed: more than there are writers.
+const RUNS: usize = 16;
+
+impl Runs {
+    /// Length in blocks of the run that ends with this write.
+    fn extend(&mut self, at: Extent) -> u64 {
+        let (end, blocks) = (at.block + u64::from(at.blocks), u64::from(at.blocks));
+        if let Some(run) = self.ends.iter_mut().find(|run| run.1 > 0 && run.0 == at.block) {
+            *run = (end, run.1 + blocks);
+            return run.1;
+        }
+        self.ends[self.oldest] = (end, blocks);
+        self.oldest = (self.oldest + 1) % RUNS;
+        blocks
+    }
+}
+
 /// Operation of a part, with its data.
 #[derive(Clone, Copy)]
 enum Work<'a> {
     Read,
     Write(&'a [u8]),
+    WriteThrough(&'a [u8]),
     Deallocate,
 }
 
@@ -117,7 +163,7 @@ impl<M: Media> Bridge<M> {
         let controller = |medium| Controller {
             medium,
             processor: Line::default(),
-            link: Line::default(),
+            links: Default::default(),
             tags: Pool::new((0..options.queue).map(|_| ())),
         };
         Bridge {
@@ -125,8 +171,12 @@ impl<M: Media> Bridge<M> {
             blocks: least / stripe * stripe * controllers.len() as u64,
             controllers: controllers.into_iter().map(controller).collect(),
             converter: Line::default(),
-            waits: Waits { turn: rt.stage("media wait"), service: rt.stage("media") },
+            waits: Waits {
+                turn: stage!(rt, STAGES, "media wait"),
+                service: stage!(rt, STAGES, "media"),
+            },
             options,
+            runs: RefCell::default(),
             spare: RefCell::default(),
         }
     }
@@ -165,12 +215,28 @@ impl<M: Media> Bridge<M> {
         }
     }
 
-    async fn carry(&self, controller: &Controller<M>, blocks: u32) {
-        if let Some(timing) = self.options.timing {
-            let bits = u128::from(blocks) * u128::from(self.block_bytes()) * 1_000_000_000_000;
-            let span = bits.div_ceil(u128::from(timing.link_bytes_per_s.max(1)));
-            self.pass(&controller.link, Span(span as u64)).await;
+    /// The data of a part, on the link.
+    async fn carry(&self, controller: &Controller<M>, way: Way, blocks: u32) {
+        let Some(timing) = self.options.timing else { return };
+        let bytes = u64::from(blocks) * u64::from(self.block_bytes());
+        match timing.frames {
+            true => self.cross(controller, way, sas::data(bytes)).await,
+            false => self.cross(controller, Way::Down, bytes).await,
         }
+    }
+
+    /// A frame without data, if the link carries frames.
+    async fn frame(&self, controller: &Controller<M>, way: Way, bytes: u32) {
+        if self.options.timing.is_some_and(|timing| timing.frames) {
+            self.cross(controller, way, bytes.into()).await;
+        }
+    }
+
+    async fn cross(&self, controller: &Controller<M>, way: Way, bytes: u64) {
+        let Some(timing) = self.options.timing else { return };
+        let ps = u128::from(bytes) * 1_000_000_000_000;
+        let span = ps.div_ceil(u128::from(timing.link_bytes_per_s.max(1)));
+        self.pass(&controller.links[way as usize], Span(span as u64)).await;
     }
 
     /// Executes one part: takes a tag, converts, does the work, converts the response.
@@ -185,6 +251,7 @@ impl<M: Media> Bridge<M> {
         };
         self.rt.record(self.waits.turn);
         self.convert().await;
+        self.frame(controller, Way::Down, sas::command()).await;
         if let Some(timing) = self.options.timing {
             self.pass(&controller.processor, timing.command).await;
         }
@@ -195,18 +262,40 @@ impl<M: Media> Bridge<M> {
                 if ready > self.rt.now() {
                     self.rt.sleep_until(ready).await;
                 }
-                self.carry(controller, part.at.blocks).await;
+                self.carry(controller, Way::Up, part.at.blocks).await;
             }
             Work::Write(data) => {
-                let block = self.block_bytes() as usize;
-                let data = &data[part.from as usize * block..][..part.at.blocks as usize * block];
-                self.carry(controller, part.at.blocks).await;
-                medium.write(part.at, data).await?;
+                self.bring(controller, part.at.blocks).await;
+                medium.write(part.at, self.data_of(part, data)).await?;
+            }
+            Work::WriteThrough(data) => {
+                self.bring(controller, part.at.blocks).await;
+                medium.write_through(part.at, self.data_of(part, data)).await?;
             }
             Work::Deallocate => medium.deallocate(part.at).await?,
         }
+        self.frame(controller, Way::Up, sas::response()).await;
         self.convert().await;
         Ok(())
+    }
+
+    /// The data of a write, once the controller is ready for them.
+    async fn bring(&self, controller: &Controller<M>, blocks: u32) {
+        self.frame(controller, Way::Up, sas::transfer_ready()).await;
+        self.carry(controller, Way::Down, blocks).await;
+    }
+
+    fn data_of<'a>(&self, part: Part, data: &'a [u8]) -> &'a [u8] {
+        let block = self.block_bytes() as usize;
+        &data[part.from as usize * block..][..part.at.blocks as usize * block]
+    }
+
+    /// Returns true if this write goes to flash past the buffers.
+    fn is_large(&self, at: Extent) -> bool {
+        self.options.small_bytes.is_some_and(|small| {
+            let run = self.runs.borrow_mut().extend(at);
+            run.saturating_mul(self.block_bytes().into()) > small.into()
+        })
     }
 
     /// Executes all parts of a request in parallel.
@@ -295,7 +384,12 @@ impl<M: Media> Media for Bridge<M> {
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        self.all(at, Work::Write(data)).await
+        let large = self.is_large(at);
+        self.all(at, if large { Work::WriteThrough(data) } else { Work::Write(data) }).await
+    }
+
+    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        self.all(at, Work::WriteThrough(data)).await
     }
 
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {

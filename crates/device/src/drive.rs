@@ -6,7 +6,7 @@ use std::rc::Rc;
 use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
 use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
-use runtime::{Rt, Signal, Span, Stage, Time};
+use runtime::{Rt, Signal, Span, Stage, Time, stage};
 
 /// Stages recorded by a drive, in addition to those of its chips.
 pub const STAGES: &[&str] =
@@ -22,6 +22,7 @@ fn of_flash(error: Error) -> MediaError {
         Error::Range => MediaError::Range,
         Error::Unreadable => MediaError::Unreadable,
         Error::Full => MediaError::Full,
+        Error::Stale => MediaError::Stale,
         _ => MediaError::WriteFault,
     }
 }
@@ -99,9 +100,9 @@ impl<P: Pages> Drive<P> {
             pages: pages.clone(),
             label: RefCell::new(label),
             stages: Stages {
-                mount: rt.stage("mount"),
-                buffer: rt.stage("buffer wait"),
-                flush: rt.stage("flush"),
+                mount: stage!(rt, STAGES, "mount"),
+                buffer: stage!(rt, STAGES, "buffer wait"),
+                flush: stage!(rt, STAGES, "flush"),
             },
         }
     }
@@ -118,6 +119,11 @@ impl<P: Pages> Drive<P> {
             self.has_mounted.changed(&self.rt, self.has_mounted.version()).await;
             self.rt.record(self.stages.mount);
         }
+    }
+
+    /// Bytes of a mapping unit.
+    pub fn unit_bytes(&self) -> u32 {
+        self.unit_bytes
     }
 
     /// The translation layer, if it is mounted.
@@ -180,14 +186,30 @@ impl<P: Pages> Media for Drive<P> {
         Ok(Time::ZERO)
     }
 
+    async fn read_placed(&self, at: Extent, places: &[u32]) -> Result<Time, MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
+        software.read_placed(at.block, at.blocks, places).await.map_err(of_flash)?;
+        Ok(Time::ZERO)
+    }
+
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+        self.runs_placed(at, &[], put)
+    }
+
+    fn runs_placed(
+        &self,
+        at: Extent,
+        places: &[u32],
+        put: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), MediaError> {
         let software = self.mounted().ok_or(MediaError::Unreadable)?;
         let mut seen = 0;
-        let scratch_guard = software.lend(at.block, at.blocks, &mut |offset, run| {
-            self.zeros(seen, offset, put);
-            put(offset, run);
-            seen = offset + run.len() as u32;
-        });
+        let scratch_guard =
+            software.lend_placed(at.block, at.blocks, places, &mut |offset, run| {
+                self.zeros(seen, offset, put);
+                put(offset, run);
+                seen = offset + run.len() as u32;
+            });
         scratch_guard.map_err(of_flash)?;
         self.zeros(seen, at.blocks * self.options.block_bytes, put);
         Ok(())
@@ -197,6 +219,13 @@ impl<P: Pages> Media for Drive<P> {
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.write(at.block, data).await.map_err(of_flash)?;
+        self.rt.record(self.stages.buffer);
+        Ok(())
+    }
+
+    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.write_through(at.block, data).await.map_err(of_flash)?;
         self.rt.record(self.stages.buffer);
         Ok(())
     }

@@ -4,6 +4,14 @@
 //! shared by device and medium. Each fault has its own RNG stream and counter, and each injection is logged
 //! as `fault KIND N ID`, with the fault's index in the plan and the command's queue and identifier as
 //! `queue << 16 | identifier`; all ones if no command was affected.
+//!
+//! A world uses one type for its medium, with or without faults and tags (`world::medium`), so an interface
+//! is compiled once for each bus. Without faults this costs a few branches that always go the same way. The
+//! faults use paths that exist anyway: a lost command ends as a held one does (its slot is freed, no
+//! completion is posted); a hung one waits in its slot, where Abort, queue deletion and reset cancel it as
+//! any other; lost interrupts, reordered and dropped completions are injected where completions are posted. A
+//! dead link silences the device at once, and the bus when the task that runs the device notices it: at the
+//! same moment in virtual time, within milliseconds live.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,15 +170,15 @@ pub struct Order {
 }
 
 impl Order {
-    /// A command of an NVMe queue. Read, write, compare, verify and write zeroes give blocks in their entry
-    /// (NVM command set 1.0, 3.2: SLBA in dwords 10 and 11, NLB in dword 12).
+    /// A command of an NVMe queue. Some give blocks in their entry (NVM command set 1.0, 3.2: SLBA in
+    /// dwords 10 and 11, NLB in dword 12).
     pub fn nvme(queue: u16, sqe: &Sqe) -> Order {
-        let names = queue != 0
-            && [io::READ, io::WRITE, io::COMPARE, io::VERIFY, io::WRITE_ZEROES]
-                .contains(&sqe.opcode);
+        let names = queue != 0 && io::names_blocks(sqe.opcode);
         let slba = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get());
         let lbas = names.then(|| (slba, (sqe.cdw12.get() & 0xffff) + 1));
-        Order { queue, cid: sqe.cid.get(), opcode: sqe.opcode, lbas }
+        // A read by places is a read.
+        let opcode = if sqe.opcode == io::READ_PLACED { io::READ } else { sqe.opcode };
+        Order { queue, cid: sqe.cid.get(), opcode, lbas }
     }
 
     /// Returns true if the command reads the blocks of its entry from the medium.

@@ -1,31 +1,41 @@
-//! `doorbell bench`: the core-to-core round trip of this machine, and live reads as multiples of it.
+//! `doorbell bench`: live reads and writes of a filled drive, beside this machine's core-to-core round trip
+//! and the time of a copy.
 //!
-//! Everything runs on the same two cores, and the round trip is measured again before each row: ratios hold
-//! on a machine whose clock rate is unknown or changes.
+//! Everything runs on the same two cores, and both are measured again before each drive: ratios hold on a
+//! machine whose clock rate is unknown or changes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use campaign::measure::{self, DriverCosts, ROUND_TRIPS};
+use campaign::measure::{self, Direction, DriverCosts, Filled, ROUND_TRIPS};
 use clap::Args;
 use plan::Plan;
-use plan::units::size_text;
+use plan::units::{parse_size, size_text};
+use report::model::{self, Document};
 use runtime::Span;
 use workload::trace::Mapping;
 use world::engine::JobResult;
 use world::interfaces::{DCX, Dcx, Interface, NVME, Nvme, Row};
 use world::work::Work;
-use world::{self, Options, RunResult};
+use world::{self, Options, RunResult, Warning};
 
+use super::call::{Call, measured};
 use super::interface::Named;
+use super::output::{Page, Sink};
 
 #[derive(Args)]
 pub(super) struct Bench {
-    /// Milliseconds per measurement
+    /// Milliseconds per row
     #[arg(long, default_value_t = 300)]
     ms: u64,
-    /// Only reads within 1 MiB: fast, and without the 1 GiB of the other rows
+    /// Size of the filled drive: larger than the caches, for what users see
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB", value_parser = size)]
+    size: u64,
+    /// Measure everything TURNS times, the ways in turns, and print medians
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    turns: u64,
+    /// Only within 1 MiB, in a core's cache: what it is without the cost of memory
     #[arg(long)]
     hot: bool,
     /// Only READS reads within 1 MiB, host and device on one thread: for counting instructions
@@ -47,6 +57,9 @@ pub(super) struct Bench {
     /// With --one-thread: reads in flight
     #[arg(long, default_value_t = 1)]
     depth: u32,
+    /// Write the result to this file as JSON; - is standard output, and then the only thing there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["one_thread", "parts"])]
+    json: Option<PathBuf>,
 }
 
 /// Round-trip samples before each row: about 10 ms.
@@ -55,70 +68,188 @@ const SAMPLES: usize = 1_500;
 const ROUNDS: usize = 2_000;
 
 const MIB: u64 = 1 << 20;
-/// Ranges of the reads: within a core's second-level cache, or far larger.
-const SPANS: [(&str, u64); 2] = [("hot", MIB), ("cold", 1 << 30)];
+/// Copies by which a floor is measured: about 10 ms.
+const COPIES: usize = 20_000;
 
-pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
-    if let Some(rounds) = typed.parts {
-        let (bytes, at_once) = (typed.bytes as usize, typed.depth as usize);
-        driver_costs::<Nvme>(&plan()?, bytes, at_once, rounds)?;
-        return Ok(true);
-    }
-    match typed.one_thread {
-        Some(reads) => one_thread(typed, reads),
-        None => table(typed),
+/// Bytes and depth of a row.
+const ROWS: [(u64, u32); 6] =
+    [(512, 1), (512, 32), (4096, 1), (4096, 32), (131_072, 1), (131_072, 8)];
+
+/// A drive of whole MiB.
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    match bytes.is_multiple_of(MIB) && (MIB..=1 << 40).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("expected whole MiB, 1 MiB to 1 TiB".to_owned()),
     }
 }
 
-/// Measures the interfaces of a row one right after the other.
-fn table(typed: &Bench) -> Result<bool, String> {
-    let (round, p99) = measure::round_trip(5 * SAMPLES);
-    println!("core-to-core round trip: p50 {round}, p99 {p99} (of {ROUND_TRIPS} at a time)");
-    let plan = plan()?;
-    driver_costs::<Nvme>(&plan, 4096, 32, ROUNDS)?;
-    driver_costs::<Dcx>(&plan, 4096, 32, ROUNDS)?;
-    println!("live, two threads, and nvme in two processes over vfio-user (vfu): random reads of");
-    println!("  what was written, over 1 MiB (hot) or 1 GiB (cold), with one buffer for each in");
-    println!("  flight; the last column: p50 of that of nvme");
-    println!(
-        "{:>5} {:>6} {:>6} {:>5} {:>11} {:>11} {:>10} {:>11} {:>11} {:>6}",
-        "", "bytes", "depth", "", "p50", "p99", "IOPS", "round trip", "p50 / trip", ""
-    );
-    let mut good = true;
-    for &(name, span) in &SPANS[..if typed.hot { 1 } else { SPANS.len() }] {
-        for bytes in [512, 4096] {
-            for depth in [1, 32, 128] {
-                let mut first = None;
-                // The cost of cold memory shows in the rows of the thread: vfio-user adds nothing to it.
-                for way in &WAYS[..if span == MIB { WAYS.len() } else { 2 }] {
-                    let (round, _) = measure::round_trip(SAMPLES);
-                    let work = parse(&job(typed.ms, span, bytes, depth))?;
-                    let run_result = way.run(&plan, &work)?;
-                    good &= run_result.jobs.iter().all(|(_, job_result)| job_result.errors() == 0);
-                    let (_, job_result) = run_result.jobs.last().expect("the reads");
-                    let p50 = p50(job_result).0 as f64;
-                    let ratio = p50 / *first.get_or_insert(p50);
-                    let word = way.word();
-                    let row = row(job_result, round);
-                    println!("{name:>5} {bytes:>6} {depth:>6} {word:>5} {row} {ratio:>6.2}");
-                }
-            }
-        }
+pub(super) fn bench(typed: &Bench, call: &Call) -> Result<bool, String> {
+    let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
+    let page = Page::beside(&[&json])?;
+    if let Some(rounds) = typed.parts {
+        let (bytes, at_once) = (typed.bytes as usize, typed.depth as usize);
+        driver_costs::<Nvme>(page, &plan(MIB)?, bytes, at_once, rounds)?;
+        return Ok(true);
+    }
+    if let Some(reads) = typed.one_thread {
+        return one_thread(typed, reads);
+    }
+    let (found, good) = table(typed, page)?;
+    if let Some(json) = &mut json {
+        let document = measured(call.document(Vec::new()));
+        json.put(&report::to_json(&Document { bench: Some(found), ..document }))?;
     }
     Ok(good)
 }
 
+/// Measures the interfaces of a row one right after the other.
+fn table(typed: &Bench, page: Page) -> Result<(model::Bench, bool), String> {
+    let (round, p99) = measure::round_trip(5 * SAMPLES);
+    page.line(format_args!(
+        "core-to-core round trip: p50 {round}, p99 {p99} (of {ROUND_TRIPS} at a time)"
+    ));
+    let plan = plan(MIB)?;
+    let drivers = vec![
+        driver_costs::<Nvme>(page, &plan, 4096, 32, ROUNDS)?,
+        driver_costs::<Dcx>(page, &plan, 4096, 32, ROUNDS)?,
+    ];
+    let (mut good, mut rows) = (true, Vec::new());
+    let ranges = [("filled", typed.size), ("hot", MIB)];
+    for range in &ranges[usize::from(typed.hot)..] {
+        let (clean, found) = range_table(typed, range, page)?;
+        good &= clean;
+        rows.extend(found);
+    }
+    let found =
+        model::Bench { round_trip_p50_ps: round.0, round_trip_p99_ps: p99.0, drivers, rows };
+    Ok((found, good))
+}
+
+/// Measures each way over a range, in turns, and prints a row for each kind, size, depth and way.
+fn range_table(
+    typed: &Bench,
+    &(name, span): &(&str, u64),
+    page: Page,
+) -> Result<(bool, Vec<model::BenchRow>), String> {
+    match name {
+        "hot" => page.line("hot: within 1 MiB, in a core's cache"),
+        _ => page.line(format_args!(
+            "filled: all of {}, every block written before and verified",
+            size_text(span)
+        )),
+    }
+    let (mut good, mut found) = (true, vec![Vec::new(); ROWS.len() * 2 * WAYS.len()]);
+    let mut warnings = Vec::new();
+    for _ in 0..typed.turns {
+        for (number, way) in WAYS.iter().enumerate() {
+            let floors = floors(span)?;
+            let (round, _) = measure::round_trip(SAMPLES);
+            let plan = plan(span)?;
+            let run_result = way.run(&plan, &parse(&job(typed.ms, span))?, span)?;
+            let clean = run_result.jobs.iter().all(|(_, job_result)| job_result.errors() == 0);
+            good &= clean;
+            let disturbed = run_result.warnings.iter();
+            let disturbed = disturbed.filter(|one| matches!(one, Warning::Disturbed { .. }));
+            warnings.extend(disturbed.map(|warning| format!("warning: {}: {warning}", way.word())));
+            // The first job fills the drive.
+            for (place, (_, job_result)) in run_result.jobs[1..].iter().enumerate() {
+                let row = row(*way, name, span, place, job_result, (round, floors[place]));
+                found[place * WAYS.len() + number].push(row);
+            }
+        }
+    }
+    page.line(HEAD);
+    let rows: Vec<_> = found.into_iter().filter_map(median).collect();
+    rows.iter().for_each(|row| page.line(line(row)));
+    warnings.iter().for_each(|warning| page.line(warning));
+    Ok((good, rows))
+}
+
+/// Time of a copy for each row of a range.
+fn floors(span: u64) -> Result<Vec<Span>, String> {
+    let filled = Filled::new(usize::try_from(span).map_err(|error| error.to_string())?);
+    let mut filled = filled.map_err(|error| format!("memory of {}: {error}", size_text(span)))?;
+    let kinds = [Direction::Read, Direction::Write].into_iter();
+    let each = kinds.flat_map(|kind| ROWS.map(|(bytes, _)| (kind, bytes)));
+    Ok(each.map(|(kind, bytes)| filled.copy(bytes as usize, kind, copies(bytes))).collect())
+}
+
+fn copies(bytes: u64) -> usize {
+    COPIES.min((256 * MIB / bytes) as usize)
+}
+
+fn row(
+    way: Way,
+    range: &str,
+    range_bytes: u64,
+    place: usize,
+    job_result: &JobResult,
+    (round, copy): (Span, Span),
+) -> model::BenchRow {
+    let (bytes, depth) = ROWS[place % ROWS.len()];
+    let (kind, stats) = match place < ROWS.len() {
+        true => ("read", &job_result.stats.read),
+        false => ("write", &job_result.stats.write),
+    };
+    let iops = model::per_second(stats.total.count(), job_result.measured.0);
+    model::BenchRow {
+        range: range.to_owned(),
+        range_bytes,
+        kind: kind.to_owned(),
+        bytes,
+        depth,
+        way: way.word().to_owned(),
+        count: stats.total.count(),
+        measured_ps: job_result.measured.0,
+        iops,
+        p50_ns: stats.total.percentile_ns(50_000),
+        p99_ns: stats.total.percentile_ns(99_000),
+        round_trip_ps: round.0,
+        copy_ps: copy.0,
+        of_copy: iops * copy.0 as f64 / 1e12,
+    }
+}
+
+/// The row of the median rate, whole: its ratios are of what was measured beside it.
+fn median(mut turns: Vec<model::BenchRow>) -> Option<model::BenchRow> {
+    turns.sort_by(|one, other| one.iops.total_cmp(&other.iops));
+    let middle = turns.len() / 2;
+    (middle < turns.len()).then(|| turns.swap_remove(middle))
+}
+
+const HEAD: &str =
+    "kind   bytes  depth  way      p50 us    p99 us        IOPS  of copy  p50 / trip";
+
+fn line(row: &model::BenchRow) -> String {
+    let (p50, p99) = (row.p50_ns as f64 / 1e3, row.p99_ns as f64 / 1e3);
+    let trips = row.p50_ns as f64 * 1e3 / row.round_trip_ps as f64;
+    format!(
+        "{:<5} {:>6} {:>6}  {:<5} {p50:>9.2} {p99:>9.2} {:>11.0} {:>8.2} {trips:>11.2}",
+        row.kind, row.bytes, row.depth, row.way, row.iops, row.of_copy
+    )
+}
+
 fn driver_costs<I: Interface>(
+    page: Page,
     plan: &Plan,
     bytes: usize,
     at_once: usize,
     rounds: usize,
-) -> Result<(), String> {
+) -> Result<model::DriverCost, String> {
     let costs = measure::driver_costs::<I>(plan, bytes, at_once, rounds);
     let DriverCosts { submit, complete } = costs.map_err(|error| error.to_string())?;
-    let (name, bytes) = (I::NAME, size_text(bytes as u64));
-    println!("{name} driver, {bytes}, {at_once} at once: submit {submit}, complete {complete}");
-    Ok(())
+    let (name, size) = (I::NAME, size_text(bytes as u64));
+    page.line(format_args!(
+        "{name} driver, {size}, {at_once} at once: submit {submit}, complete {complete}"
+    ));
+    Ok(model::DriverCost {
+        interface: name.to_owned(),
+        bytes: bytes as u64,
+        at_once: at_once as u32,
+        submit_ps: submit.0,
+        complete_ps: complete.0,
+    })
 }
 
 /// A device in its own process, killed on drop.
@@ -129,13 +260,13 @@ struct Served {
 
 impl Served {
     /// Starts this program as a vfio-user server; returns when it listens, with its socket.
-    fn start() -> std::io::Result<(Served, PathBuf)> {
+    fn start(span: u64) -> std::io::Result<(Served, PathBuf)> {
         let folder = std::env::temp_dir().join(format!("doorbell-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let socket = folder.join("socket");
         let mut serve = Command::new(std::env::current_exe()?);
         serve.args(["serve", "live", "--vfio-user"]).arg(&socket).stdout(Stdio::piped());
-        for (key, value) in SETS {
+        for (key, value) in sets(span) {
             serve.args(["--set".to_owned(), format!("{key}={value}")]);
         }
         let mut served = Served { child: serve.spawn()?, folder };
@@ -154,20 +285,33 @@ impl Drop for Served {
 }
 
 /// Plan overrides of both processes.
-const SETS: [(&str, &str); 2] =
-    [("medium.block", "\"512 B\""), ("run.breakdown_sample", "1048576")];
-
-fn plan() -> Result<Plan, String> {
-    Plan::open("live", &SETS).map_err(|errors| errors.to_string())
+fn sets(span: u64) -> [(&'static str, String); 3] {
+    [
+        ("medium.block", "\"512 B\"".to_owned()),
+        ("medium.capacity", format!("\"{} MiB\"", span.div_ceil(MIB))),
+        ("run.breakdown_sample", "1048576".to_owned()),
+    ]
 }
 
-/// A job that writes the range, then reads it.
-fn job(ms: u64, span: u64, bytes: u64, depth: u32) -> String {
-    format!(
-        "[global]\nsize={span}\n[fill]\nrw=write\nbs=64k\niodepth=8\n\
-         [reads]\nstonewall\nrw=randread\nbs={bytes}\niodepth={depth}\n\
-         time_based\nruntime={ms}ms\n"
-    )
+fn plan(span: u64) -> Result<Plan, String> {
+    let sets = sets(span);
+    let sets: Vec<(&str, &str)> = sets.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    Plan::open("live", &sets).map_err(|errors| errors.to_string())
+}
+
+/// A job that writes the range and verifies it, then one for each row.
+fn job(ms: u64, span: u64) -> String {
+    let mut job =
+        format!("[global]\nsize={span}\n[fill]\nrw=write\nbs=64k\niodepth=8\nverify=crc32c\n");
+    for kind in ["randread", "randwrite"] {
+        for (bytes, depth) in ROWS {
+            job += &format!(
+                "[{kind}-{bytes}-{depth}]\nstonewall\nrw={kind}\nbs={bytes}\niodepth={depth}\n\
+                 time_based\nruntime={ms}ms\n"
+            );
+        }
+    }
+    job
 }
 
 /// A device and the way to it.
@@ -189,12 +333,12 @@ impl Way {
         }
     }
 
-    fn run(self, plan: &Plan, work: &Work) -> Result<RunResult, String> {
+    fn run(self, plan: &Plan, work: &Work, span: u64) -> Result<RunResult, String> {
         let options = Options::default();
         let run_result = match self {
             Way::Threads(row) => world::live_in_threads(row, plan, work, options),
             Way::VfioUser => {
-                let served = Served::start().map_err(|error| format!("serving: {error}"));
+                let served = Served::start(span).map_err(|error| format!("serving: {error}"));
                 let (_served, socket) = served?;
                 world::live_over_vfio_user(NVME, plan, work, options, &socket)
             }
@@ -203,27 +347,13 @@ impl Way {
     }
 }
 
-fn p50(job_result: &JobResult) -> Span {
-    Span::ns(job_result.stats.read.total.percentile_ns(50_000))
-}
-
-fn row(job_result: &JobResult, round: Span) -> String {
-    let read = &job_result.stats.read;
-    let p50 = p50(job_result);
-    let p99 = Span::ns(read.total.percentile_ns(99_000));
-    let ratio = p50.0 as f64 / round.0 as f64;
-    let iops = read.iops(job_result.measured);
-    let (p50, p99, round) = (p50.to_string(), p99.to_string(), round.to_string());
-    format!("{p50:>11} {p99:>11} {iops:>10.0} {round:>11} {ratio:>11.2}")
-}
-
 /// Runs `reads` reads, rounded up to whole passes over 1 MiB, with both ends on this thread.
 fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
     let (bytes, depth) = (typed.bytes, typed.depth);
     let moved = (reads * bytes).next_multiple_of(MIB);
     let job =
         format!("[reads]\nrw=randread\nbs={bytes}\niodepth={depth}\nsize=1m\nio_size={moved}\n");
-    let (plan, work, options) = (plan()?, parse(&job)?, Options::default());
+    let (plan, work, options) = (plan(MIB)?, parse(&job)?, Options::default());
     let run_result = match typed.vfio_user {
         true => serve::in_one_thread(typed.interface, &plan, &work, options),
         false => world::live_in_one_thread(typed.interface, &plan, &work, options),

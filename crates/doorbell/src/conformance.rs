@@ -7,8 +7,11 @@ use ::conformance::{Case, CaseRun, Harm, Stop, sections};
 use campaign::conformance::{Controller, run};
 use clap::{Args, ValueEnum};
 use plan::Plan;
+use report::model::{self, CaseVerdict, Document};
 
 use super::Sets;
+use super::call::{Call, measured};
+use super::output::{Page, Sink};
 use super::run::World;
 
 #[derive(Args)]
@@ -46,6 +49,9 @@ pub(super) struct Conformance {
     /// List features that the controller lacks, by case
     #[arg(long)]
     lacking: bool,
+    /// Write the result to this file as JSON; - is standard output, and then the only thing there
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     #[command(flatten)]
     sets: Sets,
 }
@@ -71,27 +77,58 @@ impl Data {
     }
 }
 
-pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
+pub(super) fn conformance(typed: &Conformance, call: &Call) -> Result<bool, String> {
     check_flags(typed)?;
     if typed.list {
         list(typed);
         return Ok(true);
     }
     let plan = typed.sets.open(&typed.plan)?;
+    let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
+    let page = Page::beside(&[&json])?;
+    let mut all = Vec::new();
+    let good = try_all(typed, &plan, page, &mut all)?;
+    if let Some(json) = &mut json {
+        let document = call.document(Vec::new());
+        let document = if typed.is_simulated() { document } else { measured(document) };
+        json.put(&report::to_json(&Document { conformance: all, ..document }))?;
+    }
+    Ok(good)
+}
+
+impl Conformance {
+    /// Whether no controller is live.
+    fn is_simulated(&self) -> bool {
+        let others = [&self.socket, &self.vfio_user, &self.qtest];
+        self.world == World::Sim && self.vfio.is_none() && others.iter().all(|path| path.is_none())
+    }
+}
+
+fn try_all(
+    typed: &Conformance,
+    plan: &Plan,
+    page: Page,
+    all: &mut Vec<model::Conformance>,
+) -> Result<bool, String> {
+    let mut try_one = |controller, title: &str| {
+        let (found, good) = try_one(typed, plan, controller, title, page)?;
+        all.push(found);
+        Ok::<bool, String>(good)
+    };
     if let Some(socket) = &typed.socket {
         let title = format!("over shared memory, {}", socket.display());
-        return try_one(typed, &plan, Controller::Socket(socket), &title);
+        return try_one(Controller::Socket(socket), &title);
     }
     if let Some(socket) = &typed.vfio_user {
         let title = format!("over vfio-user, {}", socket.display());
-        return try_one(typed, &plan, Controller::VfioUser(socket), &title);
+        return try_one(Controller::VfioUser(socket), &title);
     }
     if let Some(address) = &typed.vfio {
-        return try_one(typed, &plan, Controller::Vfio(address), &format!("VFIO, {address}"));
+        return try_one(Controller::Vfio(address), &format!("VFIO, {address}"));
     }
     if let (Some(socket), Some(memory)) = (&typed.qtest, &typed.memory) {
         let title = format!("qtest, {}", socket.display());
-        return try_one(typed, &plan, Controller::Qtest { socket, memory }, &title);
+        return try_one(Controller::Qtest { socket, memory }, &title);
     }
     let mut good = true;
     for (world, other, word) in [
@@ -99,7 +136,7 @@ pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
         (Controller::Simulated, World::Live, "simulated"),
     ] {
         if typed.world != other {
-            good &= try_one(typed, &plan, world, &format!("{word}, plan {}", plan.name))?;
+            good &= try_one(world, &format!("{word}, plan {}", plan.name))?;
         }
     }
     Ok(good)
@@ -147,10 +184,11 @@ fn try_one(
     plan: &Plan,
     controller: Controller<'_>,
     title: &str,
-) -> Result<bool, String> {
+    page: Page,
+) -> Result<(model::Conformance, bool), String> {
     let ours = matches!(controller, Controller::Simulated | Controller::Thread);
     let harm = if ours { Harm::Erases } else { typed.data.allows() };
-    println!("== conformance, {title}");
+    page.line(format_args!("== conformance, {title}"));
     let progress = std::io::stderr().is_terminal();
     let mut number = 0;
     let table = run(
@@ -173,18 +211,43 @@ fn try_one(
             "expected --data overwrite or erase: every case that was picked writes or erases";
         return Err(format!("--data: found keep, {expected}"));
     }
-    print!("{}", table.text());
+    page.text(&table.text());
     if typed.lacking {
-        print!("{}", table.lacking());
+        page.text(&table.lacking());
     }
     let left = sections().flat_map(|section| section.cases).filter(|case| case.harm > harm).count();
     if left > 0 {
-        println!("{left} cases that write or erase were left out: --data overwrite or erase");
+        page.line(format_args!(
+            "{left} cases that write or erase were left out: --data overwrite or erase"
+        ));
     }
-    Ok(table
-        .runs
-        .iter()
-        .all(|case_run| !matches!(case_run.verdict, None | Some(Err(Stop::Failed(_))))))
+    let is_good =
+        |case_run: &CaseRun| !matches!(case_run.verdict, None | Some(Err(Stop::Failed(_))));
+    let good = table.runs.iter().all(is_good);
+    let found = model::Conformance {
+        controller: title.to_owned(),
+        cases: table.runs.iter().map(case).collect(),
+        left_out: left as u64,
+    };
+    Ok((found, good))
+}
+
+fn case(case_run: &CaseRun) -> model::Case {
+    let CaseRun { section, case, verdict } = case_run;
+    let (verdict, found) = match verdict {
+        Some(Ok(())) => (CaseVerdict::Passed, String::new()),
+        Some(Err(Stop::Failed(words))) => (CaseVerdict::Failed, words.clone()),
+        Some(Err(Stop::Lacks(words))) => (CaseVerdict::Lacking, words.clone()),
+        None => (CaseVerdict::NotRun, String::new()),
+    };
+    model::Case {
+        of: section.of.to_owned(),
+        section: section.number.to_owned(),
+        name: case.name.to_owned(),
+        about: case.about.to_owned(),
+        verdict,
+        found,
+    }
 }
 
 fn picks(typed: &Conformance, case: &Case) -> bool {

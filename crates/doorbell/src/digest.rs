@@ -6,9 +6,10 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use report::model::EventLog;
 use runtime::{Entry, Log};
 
-use super::run::create;
+use super::output::create;
 
 /// The event log of a run: its lines counted, digested, and written to a file if `--log` is given.
 #[derive(Clone, Default)]
@@ -39,17 +40,22 @@ impl Digest {
         Log::To(Rc::new(move |entry| lines.borrow_mut().put(entry)))
     }
 
-    pub(super) fn finish(&self, plan: &str, seed: u64) -> Result<(), String> {
+    /// Lines and digest of the whole log.
+    pub(super) fn finish(&self) -> Result<EventLog, String> {
         let mut lines = self.0.borrow_mut();
         let flushed = lines.file.as_mut().map_or(Ok(()), |file| file.flush());
         if let Some(error) = lines.failed.take().or(flushed.err()) {
             let path = lines.path.as_ref().map_or(String::new(), |path| path.display().to_string());
             return Err(format!("{path}: the event log is not whole: {error}"));
         }
-        let (count, digest) = (lines.count, lines.digest);
-        println!("event log: {count} lines, digest {digest:016x} (plan {plan}, seed {seed})");
-        Ok(())
+        Ok(EventLog { lines: lines.count, digest: format!("{:016x}", lines.digest) })
     }
+}
+
+/// The line that `run` and `replay` print.
+pub(super) fn line(log: &EventLog, plan: &str, seed: u64) -> String {
+    let EventLog { lines, digest } = log;
+    format!("event log: {lines} lines, digest {digest} (plan {plan}, seed {seed})")
 }
 
 impl Lines {

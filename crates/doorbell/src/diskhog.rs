@@ -7,10 +7,12 @@ use clap::{Args, ValueEnum};
 use papers::Table;
 use plan::units::{parse_size, parse_span};
 use plan::{POLICIES, Plan};
+use report::model::{self, Document};
 use runtime::Span;
-use serde_json::json;
 
 use super::Sets;
+use super::call::{Call, measured};
+use super::output::{Page, Sink};
 use super::run::World;
 
 #[derive(Args)]
@@ -45,7 +47,7 @@ pub(super) struct Diskhog {
     /// Only this policy: single, round-robin, per-core or pool
     #[arg(long, value_parser = policy)]
     policy: Option<&'static str>,
-    /// Write the results to this file as JSON
+    /// Write the result to this file as JSON; - is standard output, and then the only thing there
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -64,28 +66,65 @@ fn policy(word: &str) -> Result<&'static str, String> {
     known.copied().ok_or_else(|| format!("expected one of {}", words.join(", ")))
 }
 
-pub(super) fn diskhog(typed: &Diskhog) -> Result<bool, String> {
+pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
     let plan = typed.sets.open(&typed.plan)?;
     let hog = typed.hog()?;
-    let worlds = [World::Live, World::Sim].into_iter();
-    let worlds = worlds.filter(|world| typed.world == World::Both || typed.world == *world);
-    let mut stats = Vec::new();
-    for world in worlds {
+    let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
+    let page = Page::beside(&[&json])?;
+    let mut all = Vec::new();
+    for simulated in typed.world.simulated() {
+        let world = if simulated { World::Sim } else { World::Live };
         let mut of_world = Vec::new();
         for word in words(&plan, typed.policy)? {
             let plan = with_policy(&plan, word);
-            let job_result = match world {
-                World::Live => diskhog::live(&plan, &hog),
-                _ => diskhog::simulated(&plan, &hog),
+            let job_result = match simulated {
+                true => diskhog::simulated(&plan, &hog),
+                false => diskhog::live(&plan, &hog),
             };
             of_world.push((word, job_result.map_err(|error| error.to_string())?));
         }
-        print_report(&typed.what(), world, &hog, &of_world);
-        stats.extend(of_world.into_iter().map(|(word, job_result)| (world, word, job_result)));
+        print_report(page, &typed.what(), world, &hog, &of_world);
+        all.push(model::Hog {
+            world: if simulated { model::World::Simulated } else { model::World::Live },
+            plan: report::plan_of(&plan),
+            threads: hog.threads,
+            request_bytes: hog.bytes,
+            write: hog.write,
+            random: hog.random,
+            batch: hog.batch,
+            interval_ps: hog.interval.0,
+            policies: of_world.iter().map(policy_of).collect(),
+        });
     }
-    match &typed.json {
-        Some(path) => write_json(path, &stats).map(|()| true),
-        None => Ok(true),
+    if let Some(json) = &mut json {
+        let document = call.document(Vec::new());
+        let live = all.iter().any(|hog| hog.world == model::World::Live);
+        let document = if live { measured(document) } else { document };
+        json.put(&report::to_json(&Document { diskhog: all, ..document }))?;
+    }
+    Ok(true)
+}
+
+fn policy_of((word, stats): &(&'static str, HogStats)) -> model::HogPolicy {
+    let (least_share, most_share) = stats.shares();
+    let requests = stats.cores.iter().map(|core| core.requests).sum();
+    let core = |core: &diskhog::CoreStats| model::HogCore {
+        bytes: core.bytes,
+        requests: core.requests,
+        series_bytes: core.series.clone(),
+    };
+    model::HogPolicy {
+        policy: (*word).to_owned(),
+        queues: stats.shape.queues.into(),
+        depth: stats.shape.depth.into(),
+        outstanding: stats.shape.outstanding(),
+        measured_ps: stats.measured.0,
+        bytes_per_second: model::per_second(stats.bytes(), stats.measured.0),
+        requests_per_second: model::per_second(requests, stats.measured.0),
+        least_share,
+        most_share,
+        lock_waits: stats.lock_waits,
+        cores: stats.cores.iter().map(core).collect(),
     }
 }
 
@@ -142,7 +181,13 @@ fn name(world: World) -> &'static str {
     if world == World::Live { "live, one thread" } else { "simulated" }
 }
 
-fn print_report(what: &str, world: World, hog: &Hog, stats: &[(&'static str, HogStats)]) {
+fn print_report(
+    page: Page,
+    what: &str,
+    world: World,
+    hog: &Hog,
+    stats: &[(&'static str, HogStats)],
+) {
     let columns = [
         "policy",
         "queues",
@@ -166,22 +211,19 @@ fn print_report(what: &str, world: World, hog: &Hog, stats: &[(&'static str, Hog
             job_result.lock_waits.to_string(),
         ]
     };
-    println!(
-        "{}",
-        Table {
-            what: format!("diskhog, {}: {what}", name(world)),
-            columns: columns.map(String::from).into(),
-            lines: stats.iter().map(line).collect(),
-            notes: vec!["a core's share is of what all have got, evenly divided: 1 is even".into()],
-        }
-    );
+    page.line(Table {
+        caption: format!("diskhog, {}: {what}", name(world)),
+        columns: columns.map(String::from).into(),
+        lines: stats.iter().map(line).collect(),
+        notes: vec!["a core's share is of what all have got, evenly divided: 1 is even".into()],
+    });
     for (word, job_result) in stats {
-        series(word, hog, job_result);
+        series(page, word, hog, job_result);
     }
 }
 
 /// Prints the samples of the monitor, one line per core.
-fn series(word: &str, hog: &Hog, job_result: &HogStats) {
+fn series(page: Page, word: &str, hog: &Hog, job_result: &HogStats) {
     let samples = job_result.cores.iter().map(|core| core.series.len()).max().unwrap_or(0);
     let columns = (1..=samples).map(|at| format!("{}", hog.interval * at as u64));
     let rate = |bytes: u64| format!("{:.1}", bytes as f64 / hog.interval.as_us_f64());
@@ -189,34 +231,10 @@ fn series(word: &str, hog: &Hog, job_result: &HogStats) {
         let sampled = (0..samples).map(|at| rate(stats.series.get(at).copied().unwrap_or(0)));
         std::iter::once(format!("core {core}")).chain(sampled).collect()
     };
-    println!(
-        "{}",
-        Table {
-            what: format!("{word}: MB/s of each core, sample by sample"),
-            columns: std::iter::once("until".to_owned()).chain(columns).collect(),
-            lines: job_result.cores.iter().enumerate().map(line).collect(),
-            notes: Vec::new(),
-        }
-    );
-}
-
-fn write_json(path: &PathBuf, stats: &[(World, &'static str, HogStats)]) -> Result<(), String> {
-    let runs: Vec<_> = stats
-        .iter()
-        .map(|(world, word, job_result)| {
-            json!({
-                "world": if *world == World::Live { "live" } else { "sim" },
-                "policy": word,
-                "queues": job_result.shape.queues,
-                "depth": job_result.shape.depth,
-                "outstanding": job_result.shape.outstanding(),
-                "seconds": job_result.measured.as_us_f64() / 1e6,
-                "megabytes_per_second": job_result.megabytes_s(),
-                "lock_waits": job_result.lock_waits,
-                "cores": job_result.cores,
-            })
-        })
-        .collect();
-    let text = serde_json::to_string_pretty(&json!({ "diskhog": runs })).expect("plain numbers");
-    std::fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))
+    page.line(Table {
+        caption: format!("{word}: MB/s of each core, sample by sample"),
+        columns: std::iter::once("until".to_owned()).chain(columns).collect(),
+        lines: job_result.cores.iter().enumerate().map(line).collect(),
+        notes: Vec::new(),
+    });
 }

@@ -5,6 +5,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   doorbell run jobs/randread-4k.fio                     one job, live and simulated
   doorbell compare jobs/randread-4k.fio                 the same job through every interface
+  doorbell explain jobs/randread-4k.fio                 what bounds its rate, what changes give
   doorbell check gen4 --set link.lanes=8                what follows from a plan, with sources
   doorbell serve live --nbd target/nbd.sock             an SSD for nbd-client, QEMU or fio
 
@@ -15,33 +16,57 @@ Examples:
   doorbell run jobs/randread-4k.fio
   doorbell run jobs/latency-512.fio --plan dc-express --world sim --interface dcx
   doorbell run jobs/overwrite.fio --plan small-flash --world sim --series flash.json
+  doorbell run jobs/randread-4k.fio --world sim --trace trace.json
+  doorbell run jobs/randread-4k.fio --plan gen4 --job iodepth=1 --job random_distribution=zipf:1.2
+  doorbell run jobs/randread-4k.fio --plan gen4 --world sim --json target/result.json
   doorbell run jobs/randread-4k.fio --world live --vfio 0000:01:00.0";
 
 pub(super) const REPLAY: &str = "\
 Examples:
   doorbell replay jobs/randread-4k.fio --plan gen4 --seed 7
-  doorbell replay jobs/randread-4k.fio --plan gen4 --seed 7 --log events.log";
+  doorbell replay jobs/randread-4k.fio --plan gen4 --seed 7 --log events.log
+  doorbell replay result.json                           a run, from its --json alone";
 
 pub(super) const COMPARE: &str = "\
 Examples:
   doorbell compare jobs/randread-4k.fio
-  doorbell compare jobs/randread-4k.fio --world sim --set link.lanes=8";
+  doorbell compare jobs/randread-4k.fio --world sim --set link.lanes=8
+  doorbell compare jobs/randread-4k.fio --world sim --csv target/compare.csv";
+
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  doorbell explain jobs/randread-4k.fio --quick
+  doorbell explain jobs/randread-4k.fio --plan gen4 --job iodepth=1 --verbose
+  doorbell explain jobs/overwrite.fio --plan small-flash --json -";
+
+pub(super) const SWEEP: &str = "\
+Examples:
+  doorbell sweep examples/sweeps/payoff.toml --out target/sweep.jsonl --csv target/sweep.csv
+  doorbell sweep examples/sweeps/depth.toml --dry-run
+  doorbell sweep my.toml --find 'cheapest link.lanes where read.p99 < 20us and iops > 100k'";
 
 pub(super) const SERVE: &str = "\
 Examples:
   doorbell serve live --shm target/ssd.sock             for doorbell run --socket
   doorbell serve live --vfio-user target/vfu.sock       for QEMU, SPDK or doorbell run --vfio-user
-  doorbell serve small-flash --nbd target/nbd.sock      for nbd-client, qemu-img or fio";
+  doorbell serve small-flash --nbd target/nbd.sock      for nbd-client, qemu-img or fio
+  doorbell serve live --shm target/a.sock --shm target/b.sock --client a=0+65536 --client b=65536+65536";
 
 pub(super) const CHECK: &str = "\
 Examples:
   doorbell check gen4
   doorbell check my.toml --set link.lanes=8 --set host.queue_depth=64";
 
+pub(super) const PLANS: &str = "\
+Examples:
+  doorbell plans
+  doorbell plans gen4";
+
 pub(super) const PAPERS: &str = "\
 Examples:
-  doorbell papers
-  doorbell papers dc-express";
+  doorbell papers                     the verdicts of all: holds, departs, quoted
+  doorbell papers dc-express          figures, tables, and swings of assumed costs too
+  doorbell papers --mutations         break each mechanism and see its check fail";
 
 pub(super) const DISKHOG: &str = "\
 Examples:
@@ -70,7 +95,8 @@ Example (tools/qemu-hardware starts QEMU with these options):
 
 pub(super) const BENCH: &str = "\
 Examples:
-  doorbell bench --hot --ms 50
+  doorbell bench
+  doorbell bench --size 8GiB --turns 10 --json bench.json
   doorbell bench --one-thread 10000 --interface dcx";
 
 pub(super) const CALIBRATE: &str = "\

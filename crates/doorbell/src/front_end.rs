@@ -22,7 +22,7 @@ pub(super) fn limits() -> String {
 fn arg(front_end: &'static FrontEnd) -> Arg {
     let action = match front_end.addresses {
         Addresses::One => ArgAction::Set,
-        Addresses::Several => ArgAction::Append,
+        Addresses::Clients | Addresses::Several => ArgAction::Append,
     };
     Arg::new(front_end.name)
         .long(front_end.name)

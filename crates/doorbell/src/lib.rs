@@ -1,33 +1,52 @@
 //! The `doorbell` command: its subcommands and their arguments.
+//!
+//! ```text
+//!    arguments ─► plan, work ─► world, serve, campaign, papers, qemu ─► a report on standard output
+//! ```
+//!
+//! It holds flags, tables and file access. It has no model, no protocol and no statistics: those are in the
+//! crates that it calls.
+//!
+//! ```console
+//! $ doorbell run jobs/randread-4k.fio --world sim --plan dc-express
+//! $ doorbell serve live --nbd 127.0.0.1:10809
+//! ```
 
 mod bench;
 mod calibrate;
+mod call;
 mod compare;
 mod conformance;
 mod digest;
 mod diskhog;
 mod examples;
+mod explain;
 mod front_end;
 mod hardware;
 mod interface;
+mod output;
 mod papers;
+mod perfetto;
+mod plans;
 mod power_cuts;
 mod recorded;
 mod run;
 mod state;
-mod stats;
+mod sweep;
 mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use call::Call;
 use clap::{Args, Parser, Subcommand};
 use examples::EXAMPLES;
 use front_end::Listen;
 use interface::Named;
 use plan::{self, Plan};
+use serve::{Client, Hosts};
 use world::interfaces::Row;
 
 /// Programmable PCIe SSD and its host software: live, on real memory, and simulated, in virtual time
@@ -49,6 +68,12 @@ enum Command {
     /// Run the same jobs through every interface of a plan; print rates and latency breakdowns side by side
     #[command(after_help = examples::COMPARE)]
     Compare(compare::Compare),
+    /// Say what bounds the rate of a simulated run, and what each change would give
+    #[command(after_help = examples::EXPLAIN)]
+    Explain(explain::Explain),
+    /// Simulate over axes of plans, jobs, interfaces and seeds on all cores; search along an axis
+    #[command(after_help = examples::SWEEP)]
+    Sweep(sweep::SweepArguments),
     /// Serve a live SSD to other processes: shared memory, vfio-user PCI function or NBD export
     #[command(after_help = format!("{}\n\n{}", front_end::limits(), examples::SERVE))]
     Serve {
@@ -59,6 +84,10 @@ enum Command {
         /// Serve one SSD on all vfio-user sockets, one NVMe controller each: namespaces are shared by hosts
         #[arg(long)]
         shared: bool,
+        /// Divide one SSD among clients, one for each socket in the same order: NAME reaches BLOCKS blocks of
+        /// the medium from block FROM on, and nothing else
+        #[arg(long = "client", value_name = "NAME=FROM+BLOCKS", conflicts_with = "shared")]
+        clients: Vec<Client>,
         /// Host interface
         #[arg(long, value_parser = Named, default_value = "nvme")]
         interface: &'static Row,
@@ -71,19 +100,26 @@ enum Command {
         /// Plans: built-in names or TOML files
         #[arg(required = true)]
         plans: Vec<String>,
+        /// Write the result to this file as JSON; - is standard output, and then the only thing there
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
         #[command(flatten)]
         sets: Sets,
     },
-    /// List the built-in plans
-    Plans,
+    /// List the built-in plans, or print one
+    #[command(after_help = examples::PLANS)]
+    Plans {
+        /// Print this plan: a built-in one with its comments and sources, a file with its base merged in
+        plan: Option<String>,
+        /// Write the result to this file as JSON; - is standard output, and then the only thing there
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// List fio job-file keys: supported, ignored, rejected
     Keys,
     /// Reproduce figures and tables of the papers; print published values beside simulated ones
     #[command(after_help = examples::PAPERS)]
-    Papers {
-        /// Only this paper [default: all]
-        name: Option<String>,
-    },
+    Papers(papers::Papers),
     /// Load a disk from all cores under each queue policy; print the share of each core
     #[command(after_help = examples::DISKHOG)]
     Diskhog(diskhog::Diskhog),
@@ -126,7 +162,7 @@ impl Sets {
     /// The flags as typed, quoted for a shell, each after a space.
     fn typed(&self) -> String {
         let one = |(key, value): &(String, String)| {
-            format!(" --set '{key}={}'", value.replace('\'', "'\\''"))
+            format!(" --set {}", quoted(&format!("{key}={value}")))
         };
         self.sets.iter().map(one).collect()
     }
@@ -135,6 +171,11 @@ impl Sets {
         let sets: Vec<_> = self.sets.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         Plan::open(plan, &sets).map_err(|errors| errors.to_string())
     }
+}
+
+/// The text as one word for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Exits quietly when standard output is closed by its reader, as by `head`.
@@ -162,7 +203,9 @@ pub fn main() -> ExitCode {
 /// As [`main`], with these arguments, the program's name first: for a program that adds interfaces.
 pub fn main_from(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     end_with_the_reader();
-    match perform(Typed::parse_from(typed).command) {
+    let typed: Vec<_> = typed.into_iter().collect();
+    let call = Call::of(&typed);
+    match perform(Typed::parse_from(typed).command, &call) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -173,62 +216,49 @@ pub fn main_from(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Returns true on success, and false if the failures have been printed.
-fn perform(command: Command) -> Result<bool, String> {
+fn perform(command: Command, call: &Call) -> Result<bool, String> {
     match command {
-        Command::Run(typed) => run::run(&typed),
-        Command::Replay(typed) => run::replay(&typed),
-        Command::Compare(typed) => compare::compare(&typed),
-        Command::Serve { plan, listen, shared, interface, sets } => {
-            serve(&sets.open(&plan)?, &listen, shared, interface)
+        Command::Run(typed) => run::run(&typed, call),
+        Command::Replay(typed) => run::replay(&typed, call),
+        Command::Compare(typed) => compare::compare(&typed, call),
+        Command::Explain(typed) => explain::explain(&typed),
+        Command::Sweep(typed) => sweep::sweep(&typed),
+        Command::Serve { plan, listen, shared, clients, interface, sets } => {
+            let hosts = match (shared, &clients[..]) {
+                (true, _) => Hosts::Sharing,
+                (false, []) => Hosts::Apart,
+                (false, clients) => Hosts::Clients(clients),
+            };
+            serve(&sets.open(&plan)?, &listen, hosts, interface)
         }
-        Command::Check { plans, sets } => check(&plans, &sets),
-        Command::Plans => {
-            for (name, text) in plan::built_in() {
-                let plan = Plan::parse(text, name).map_err(|errors| errors.to_string())?;
-                println!("{name:<20} {}", plan.about);
-            }
-            Ok(true)
-        }
+        Command::Check { plans, json, sets } => plans::check(&plans, &sets, json.as_ref(), call),
+        Command::Plans { plan, json } => plans::plans(plan.as_deref(), json.as_ref(), call),
         Command::Keys => {
-            print!("{}", workload::job::help());
+            print!("{}", output::in_columns(workload::job::help().trim_end()));
             Ok(true)
         }
-        Command::Papers { name } => papers::papers(name.as_deref()),
-        Command::Diskhog(typed) => diskhog::diskhog(&typed),
+        Command::Papers(typed) => papers::papers(&typed, call),
+        Command::Diskhog(typed) => diskhog::diskhog(&typed, call),
         Command::State(typed) => state::state(&typed),
         Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
-        Command::Conformance(typed) => conformance::conformance(&typed),
+        Command::Conformance(typed) => conformance::conformance(&typed, call),
         Command::Hardware(typed) => hardware::hardware(&typed),
-        Command::Bench(typed) => bench::bench(&typed),
-        Command::Calibrate(typed) => calibrate::calibrate(&typed),
+        Command::Bench(typed) => bench::bench(&typed, call),
+        Command::Calibrate(typed) => calibrate::calibrate(&typed, call),
     }
 }
 
 fn serve(
     plan: &Plan,
     listen: &Listen,
-    shared: bool,
+    hosts: Hosts<'_>,
     interface: &'static Row,
 ) -> Result<bool, String> {
     // A closed standard output must not end the server.
     let report = |address: &Path, what: &str| {
         let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", address.display());
     };
-    let served = listen.front_end.serve(interface, plan, &listen.addresses, shared, &report);
+    let served = listen.front_end.serve(interface, plan, &listen.addresses, hosts, &report);
     served.map_err(|error| error.to_string())?;
     Ok(true)
-}
-
-fn check(plans: &[String], sets: &Sets) -> Result<bool, String> {
-    let mut good = true;
-    for plan in plans {
-        match sets.open(plan) {
-            Ok(plan) => println!("{}", plan.report()),
-            Err(errors) => {
-                eprintln!("{errors}");
-                good = false;
-            }
-        }
-    }
-    Ok(good)
 }

@@ -1,40 +1,98 @@
-//! `doorbell papers`: figures and tables of papers beside what this code gives.
+//! `doorbell papers`: statements, figures and tables of papers beside those of this model.
 
-use papers::{self, Paper};
-use world::RunError;
+use std::path::PathBuf;
 
-pub(super) fn papers(name: Option<&str>) -> Result<bool, String> {
+use clap::Args;
+use papers::{self, Details, Options, Paper, Report, Verdicts};
+use report::model;
+
+use super::call::Call;
+use super::output::{Page, Sink, create, put};
+
+#[derive(Args)]
+pub(super) struct Papers {
+    /// Only this paper, with all its exhibits [default: the verdicts of all]
+    name: Option<String>,
+    /// Leave out what takes long: swings of assumed costs, and runs of minutes
+    #[arg(long, conflicts_with = "mutations")]
+    quick: bool,
+    /// Print all exhibits of all papers
+    #[arg(long, conflicts_with = "mutations")]
+    verbose: bool,
+    /// Run each check with each change of the model that must reverse its verdict
+    #[arg(long)]
+    mutations: bool,
+    /// Write the result to this file as JSON; - is standard output, and then the only thing there
+    #[arg(long, value_name = "FILE", conflicts_with = "mutations")]
+    json: Option<PathBuf>,
+    /// Write the result to this file as one page, with the figures and the data
+    #[arg(long, value_name = "FILE", conflicts_with = "mutations")]
+    html: Option<PathBuf>,
+}
+
+/// Returns false if a verdict is not the one on record.
+pub(super) fn papers(typed: &Papers, call: &Call) -> Result<bool, String> {
+    let papers = chosen(typed.name.as_deref())?;
+    if typed.mutations {
+        return Ok(mutations(&papers));
+    }
+    let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
+    let mut html = typed.html.as_ref().map(create).transpose()?;
+    let page = Page::beside(&[&json])?;
+    let options = Options { swings: !typed.quick, long: typed.name.is_some() && !typed.quick };
+    let reports = papers::run(&papers, options).map_err(|error| error.to_string())?;
+    for report in &reports {
+        page.line(Verdicts(report));
+    }
+    if typed.name.is_some() || typed.verbose {
+        reports.iter().for_each(|report| page.text(&Details(report).to_string()));
+    }
+    if typed.json.is_some() || typed.html.is_some() {
+        let mut document = call.document(Vec::new());
+        document.papers = reports.iter().map(model).collect();
+        if let (Some(file), Some(path)) = (&mut html, &typed.html) {
+            put(file, path, &report::page::html(&document))?;
+            page.line(format_args!("page: {}", path.display()));
+        }
+        if let Some(json) = &mut json {
+            json.put(&report::to_json(&document))?;
+        }
+    }
+    Ok(reports.iter().all(|report| report.is_as_expected()))
+}
+
+/// A paper's exhibits as data: `papers` and `report` give them the same shape in JSON.
+fn model(report: &Report) -> model::Paper {
+    let exhibit = |exhibit| {
+        let value = serde_json::to_value(exhibit).expect("an exhibit has string keys");
+        serde_json::from_value(value).expect("the model of a result has every exhibit")
+    };
+    let Paper { name, title, authors, .. } = report.paper;
+    model::Paper {
+        name: (*name).to_owned(),
+        title: (*title).to_owned(),
+        authors: (*authors).to_owned(),
+        exhibits: report.exhibits.iter().map(exhibit).collect(),
+    }
+}
+
+fn chosen(name: Option<&str>) -> Result<Vec<&'static Paper>, String> {
     let all = papers::all();
-    if let Some(name) = name
-        && !all.iter().any(|paper| paper.name == name)
-    {
+    let chosen: Vec<_> = all.iter().filter(|p| name.is_none_or(|name| p.name == name)).collect();
+    if chosen.is_empty() {
         let known: Vec<_> = all.iter().map(|paper| paper.name).collect();
+        let name = name.unwrap_or_default();
         return Err(format!("no paper {name:?}: expected one of {}", known.join(", ")));
     }
-    let mut good = true;
-    let asked = all.iter().filter(|paper| name.is_none_or(|name| paper.name == name));
-    let exhibits_of = |paper: &Paper| {
-        let mut exhibits = (paper.exhibits)()?;
-        if let Some(long) = paper.long.filter(|_| name.is_some()) {
-            exhibits.extend(long()?);
-        }
-        Ok::<_, RunError>(exhibits)
-    };
-    // Each in a thread of its own, as a world is all of one thread; printed in order.
-    std::thread::scope(|scope| {
-        let run = |paper| (paper, scope.spawn(move || exhibits_of(paper)));
-        let running: Vec<_> = asked.map(run).collect();
-        for (paper, exhibits) in running {
-            println!("{}\n{}\n", paper.title, paper.authors);
-            let exhibits = exhibits.join().map_err(|_| format!("{}: it panicked", paper.name))?;
-            for exhibit in exhibits.map_err(|error| error.to_string())? {
-                println!("{exhibit}");
-                good &= exhibit.holds();
-            }
-            if paper.long.is_some() && name.is_none() {
-                println!("more, in minutes: doorbell papers {}\n", paper.name);
-            }
-        }
-        Ok(good)
-    })
+    Ok(chosen)
+}
+
+fn mutations(papers: &[&'static Paper]) -> bool {
+    let all = papers::mutations(papers, true);
+    for mutated in &all {
+        print!("{mutated}");
+    }
+    let wrong = all.iter().filter(|mutated| !mutated.is_as_expected()).count();
+    println!("{} changes, {wrong} of them not as on record", all.len());
+    wrong == 0
 }

@@ -1,5 +1,5 @@
-//! The fuzz targets that need the whole program, without libFuzzer: their seeds, and changes of them by
-//! chance. `tools/fuzz --long` runs them instrumented.
+//! The fuzz targets that need the whole program, without libFuzzer: their seeds, and random mutations of
+//! them. `tools/fuzz --long` runs them instrumented.
 
 use std::fs;
 use std::io::Write;
@@ -15,19 +15,20 @@ mod plan;
 #[path = "../../../fuzz/fuzz_targets/vfio_user.rs"]
 mod vfio_user;
 
-/// As libFuzzer has it: a panic of any thread ends the process, those of the servers among them.
+/// As in libFuzzer: a panic of any thread ends the process, server threads included.
 fn end_at_any_panic() {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {
-            // Not by a macro, whose words the test harness would keep.
+            // Not by a macro: the test harness would capture its output.
             let _ = writeln!(std::io::stderr(), "{panic}");
             std::process::abort();
         }));
     });
 }
 
-/// Each file of a folder as it is, and so many times changed: bytes turned over, cut out or put in twice.
+/// Runs each file of a folder as it is, then `times` mutations of it: bytes flipped, cut out or
+/// duplicated.
 fn each_and_changed(folder: &str, times: u64, run: fn(&[u8])) {
     end_at_any_panic();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);

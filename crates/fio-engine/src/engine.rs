@@ -11,7 +11,7 @@ use crate::abi::{
     COMPLETED, DATASYNC, DDIR, Engine, LAYOUTS, Layout, Ops, QUEUED, READ, REAL_FILE_SIZE,
     SIZE_KNOWN, SYNC, Thread, WRITE, layout_of,
 };
-use crate::job::{self, Asked, Buffers, Ended, Job, Kind};
+use crate::job::{self, Buffers, Ended, IoRequest, Job, Kind};
 
 /// Polls for completions before the thread yields its core between polls.
 const SPINS: u32 = 2_000;
@@ -184,13 +184,13 @@ unsafe extern "C" fn queue(_: *mut Thread, io_u: *mut c_void) -> c_int {
         }
     };
     let (at, bytes) = (at.expose_provenance(), bytes as usize);
-    let asked = Asked { name: io_u.expose_provenance(), kind, offset, at, bytes };
+    let request = IoRequest { name: io_u.expose_provenance(), kind, offset, at, bytes };
     STATE.with_borrow_mut(|state| {
         let Some(job) = &mut state.job else {
             *error = libc::ENODEV as c_uint;
             return COMPLETED;
         };
-        match job.begin(asked, &Fios) {
+        match job.begin(request, &Fios) {
             Ok(()) => QUEUED,
             Err(why) => {
                 say(&format!("offset {offset}: {why}"));

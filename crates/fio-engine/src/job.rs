@@ -43,13 +43,13 @@ pub(crate) fn size() -> Result<u64, String> {
 
 /// One job's connection to its drive.
 pub(crate) struct Job {
-    way: Way,
-    under_way: Vec<Option<UnderWay>>,
-    waiting: VecDeque<Asked>,
+    backend: Backend,
+    in_flight: Vec<Option<InFlight>>,
+    waiting: VecDeque<IoRequest>,
 }
 
 /// A request of fio. `name` is the address of its `struct io_u`, `at` that of its buffer.
-pub(crate) struct Asked {
+pub(crate) struct IoRequest {
     pub name: usize,
     pub kind: Kind,
     pub offset: u64,
@@ -57,12 +57,12 @@ pub(crate) struct Asked {
     pub bytes: usize,
 }
 
-struct UnderWay {
-    asked: Asked,
+struct InFlight {
+    request: IoRequest,
     ticket: Option<Ticket>,
 }
 
-enum Way {
+enum Backend {
     /// libfnvme: each request has its own slot in the DMA buffer.
     Fastpath(Box<Client>),
     /// Another interface, whose drive runs in a thread.
@@ -107,84 +107,91 @@ impl Job {
     pub fn start() -> Result<Job, String> {
         let interface =
             std::env::var("DOORBELL_FIO_INTERFACE").unwrap_or_else(|_| "fastpath".into());
-        let way = if interface == "fastpath" {
+        let backend = if interface == "fastpath" {
             let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
             if shared.is_none() {
                 let word = std::env::var("FNVME_DEVICE").unwrap_or_else(|_| "memory".into());
                 *shared = Some(Arc::new(Device::open(&word).map_err(|error| error.to_string())?));
             }
             let device = shared.as_ref().expect("just put there");
-            Way::Fastpath(Box::new(device.alloc(size()?).map_err(|error| error.to_string())?))
+            Backend::Fastpath(Box::new(device.alloc(size()?).map_err(|error| error.to_string())?))
         } else {
-            Way::Other(Other::start(&interface, size()?)?)
+            Backend::Other(Other::start(&interface, size()?)?)
         };
-        Ok(Job { way, under_way: (0..DEPTH).map(|_| None).collect(), waiting: VecDeque::new() })
+        Ok(Job { backend, in_flight: (0..DEPTH).map(|_| None).collect(), waiting: VecDeque::new() })
     }
 
     /// Submits a request, or queues it here while all slots are in use. FIO_Q_BUSY is not an alternative: fio
     /// 3.33 then resubmits, but its own verification of that write fails.
-    pub fn begin(&mut self, asked: Asked, buffers: &dyn Buffers) -> Result<(), Error> {
-        match self.under_way.iter().position(Option::is_none) {
-            Some(place) if self.waiting.is_empty() => self.begin_at(place, asked, buffers),
+    pub fn begin(&mut self, request: IoRequest, buffers: &dyn Buffers) -> Result<(), Error> {
+        match self.in_flight.iter().position(Option::is_none) {
+            Some(place) if self.waiting.is_empty() => self.begin_at(place, request, buffers),
             _ => {
-                self.waiting.push_back(asked);
+                self.waiting.push_back(request);
                 Ok(())
             }
         }
     }
 
-    fn begin_at(&mut self, place: usize, asked: Asked, buffers: &dyn Buffers) -> Result<(), Error> {
-        let ticket = match &self.way {
-            Way::Fastpath(client) => Some(ask(client, place, &asked, buffers)?),
-            Way::Other(disk) => {
-                let operation = match asked.kind {
-                    Kind::Read => disk::Operation::Read(asked.bytes),
-                    Kind::Write => disk::Operation::Write(buffers.from(asked.at, asked.bytes)),
+    fn begin_at(
+        &mut self,
+        place: usize,
+        request: IoRequest,
+        buffers: &dyn Buffers,
+    ) -> Result<(), Error> {
+        let ticket = match &self.backend {
+            Backend::Fastpath(client) => Some(submit(client, place, &request, buffers)?),
+            Backend::Other(disk) => {
+                let operation = match request.kind {
+                    Kind::Read => disk::Operation::Read(request.bytes),
+                    Kind::Write => disk::Operation::Write(buffers.from(request.at, request.bytes)),
                     Kind::Flush => disk::Operation::Flush,
                 };
-                let begun = disk.client.begin(place as u64, asked.offset, operation, false);
+                let begun = disk.client.begin(place as u64, request.offset, operation, false);
                 begun.map_err(|_| Error::Gone)?;
                 None
             }
         };
-        self.under_way[place] = Some(UnderWay { asked, ticket });
+        self.in_flight[place] = Some(InFlight { request, ticket });
         Ok(())
     }
 
     /// Appends the requests that have completed since the last call, and submits waiting ones in their slots.
     pub fn ended(&mut self, buffers: &dyn Buffers, ended: &mut Vec<Ended>) {
-        match &self.way {
-            Way::Fastpath(client) => {
+        match &self.backend {
+            Backend::Fastpath(client) => {
                 for place in 0..DEPTH {
-                    let Some(UnderWay { asked, ticket }) = &self.under_way[place] else { continue };
+                    let Some(InFlight { request, ticket }) = &self.in_flight[place] else {
+                        continue;
+                    };
                     let ticket = ticket.expect("a request of libfnvme has one");
                     let Some(result) = client.poll(ticket) else { continue };
                     let mut good = result.is_ok();
-                    if good && asked.kind == Kind::Read {
-                        let mut bytes = vec![0; asked.bytes];
+                    if good && request.kind == Kind::Read {
+                        let mut bytes = vec![0; request.bytes];
                         good = client.copy_out(slot(client, place), &mut bytes).is_ok();
-                        buffers.to(asked.at, &bytes);
+                        buffers.to(request.at, &bytes);
                     }
-                    ended.push(Ended { name: asked.name, good });
-                    self.under_way[place] = None;
+                    ended.push(Ended { name: request.name, good });
+                    self.in_flight[place] = None;
                 }
             }
-            Way::Other(disk) => {
+            Backend::Other(disk) => {
                 while let Ok(done) = disk.done.try_recv() {
-                    let UnderWay { asked, .. } =
-                        self.under_way[done.tag as usize].take().expect("it was begun");
-                    if let (Ok(bytes), Kind::Read) = (&done.result, asked.kind) {
-                        buffers.to(asked.at, bytes);
+                    let InFlight { request, .. } =
+                        self.in_flight[done.tag as usize].take().expect("it was begun");
+                    if let (Ok(bytes), Kind::Read) = (&done.result, request.kind) {
+                        buffers.to(request.at, bytes);
                     }
-                    ended.push(Ended { name: asked.name, good: done.result.is_ok() });
+                    ended.push(Ended { name: request.name, good: done.result.is_ok() });
                 }
             }
         }
-        while let Some(place) = self.under_way.iter().position(Option::is_none)
-            && let Some(asked) = self.waiting.pop_front()
+        while let Some(place) = self.in_flight.iter().position(Option::is_none)
+            && let Some(request) = self.waiting.pop_front()
         {
-            let name = asked.name;
-            if self.begin_at(place, asked, buffers).is_err() {
+            let name = request.name;
+            if self.begin_at(place, request, buffers).is_err() {
                 ended.push(Ended { name, good: false });
             }
         }
@@ -192,9 +199,9 @@ impl Job {
 
     /// Whether the drive has ended: there are no further completions.
     pub fn is_gone(&self) -> bool {
-        match &self.way {
-            Way::Fastpath(client) => client.is_gone(),
-            Way::Other(disk) => disk.disk.is_gone(),
+        match &self.backend {
+            Backend::Fastpath(client) => client.is_gone(),
+            Backend::Other(disk) => disk.disk.is_gone(),
         }
     }
 }
@@ -204,13 +211,13 @@ fn slot(client: &Client, place: usize) -> u64 {
     place as u64 * (client.buffer_bytes() / DEPTH as u64 / 8192 * 8192)
 }
 
-fn ask(
+fn submit(
     client: &Client,
     place: usize,
-    asked: &Asked,
+    request: &IoRequest,
     buffers: &dyn Buffers,
 ) -> Result<Ticket, Error> {
-    let Asked { kind, offset, at, bytes, .. } = *asked;
+    let IoRequest { kind, offset, at, bytes, .. } = *request;
     let handle = client.handle();
     if kind == Kind::Flush {
         return client.submit(&Request::flush(0, handle.fp_id, handle.generation));

@@ -3,13 +3,14 @@
 //! ```text
 //!   client (any thread) ── ring, in shared memory ──► engine's thread ── NVMe ──► device
 //!        │                                                ▲                (its own thread, the engine's, or
-//!        └── orders: open, close ──► desk ────────────────┘                 another process)
+//!        └── orders: open, close ──► mailbox ─────────────┘                 another process)
 //! ```
 //!
 //! The data path takes no lock shared between clients, and makes no system call while both ends are busy.
 //! Orders are rare: they take a lock and get their result over a channel.
 
 mod client;
+mod error;
 mod mailbox;
 mod worker;
 
@@ -22,7 +23,8 @@ use std::thread::JoinHandle;
 use bus::Memory;
 use bus::live::{self, Shared};
 
-pub use client::{Client, Error, STAGING_BYTES, Ticket};
+pub use client::{Client, STAGING_BYTES, Ticket};
+pub use error::Error;
 use functions::Named;
 pub use host::fastpath::{Function, Handle, Latency, Refused};
 use mailbox::{Mailbox, Order};
@@ -70,7 +72,7 @@ impl Service {
             Drive::Here { .. } => (world::shared(FASTPATH, plan)?, None),
             Drive::Served(path) => {
                 let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-                let (shared, far) = live::connect(path, bytes, base).map_err(RunError::of)?;
+                let (shared, far) = live::connect(path, bytes, base)?;
                 (shared, Some(far))
             }
         };
@@ -100,7 +102,7 @@ impl Service {
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), RunError> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        self.threads.push(thread.map_err(RunError::of)?);
+        self.threads.push(thread?);
         Ok(())
     }
 
@@ -145,7 +147,7 @@ impl Service {
     /// # Errors
     /// Listening at this socket fails.
     pub fn listen(&mut self, socket: &Path) -> Result<(), RunError> {
-        let server = live::Server::bind(socket).map_err(RunError::of)?;
+        let server = live::Server::bind(socket)?;
         let (mailbox, stop) = (self.mailbox.clone(), self.stop.clone());
         self.listening = Some(socket.into());
         self.spawn("fastpath-door", move || {

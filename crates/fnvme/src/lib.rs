@@ -19,6 +19,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! ```text
+//!   C, Python ─► c.rs ─► Client ── ring in shared memory ──► engine (thread or process) ── NVMe ──► drive
+//!   Rust ──────────────► Client
+//! ```
+//!
 //! This crate forms no NVMe commands. An engine does, on its own thread or in another process
 //! ([`crate::engine`]).
 

@@ -1,18 +1,20 @@
 //! Suspended state of the flash translation layer, between two executors.
+//!
+//! It is passed on together with the flash, so that a drive that was never switched off needs no mount.
 
 use alloc::rc::Rc;
 
 use runtime::Rt;
 
-use crate::ftl::{Ftl, Inner};
+use crate::ftl::{Ftl, Inner, Task};
 use crate::options::{Error, MountError, Options};
 use crate::pages::Pages;
-use crate::purge::Task;
 use crate::state::State;
 use crate::stats::Counters;
 
 /// Complete state of the layer with nothing in flight. Passed on with a prepared flash, it spares the next
-/// device the scan of a mount.
+/// device the scan of a mount. A copy takes the memory of the map again.
+#[derive(Clone)]
 pub struct Asleep(State);
 
 /// Tasks that read and write map parts concurrently, if the map is cached.
@@ -103,7 +105,7 @@ impl<P: Pages> Ftl<P> {
 impl State {
     /// Returns true if the buffer is empty and no superpage is in flight.
     fn is_quiet(&self) -> bool {
-        let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
+        let idle = |queue: &crate::job::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         self.buffer.oldest_order().is_none()
             && self.note.is_none()
             && self.reserve_copy.is_none()

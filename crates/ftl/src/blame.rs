@@ -7,11 +7,9 @@
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
-use runtime::{Rt, Span, Stage, Time};
+use runtime::{Rt, Span, Stage, StageName, Time, stage};
 
-use crate::ftl::Inner;
 use crate::pages::Pages;
-use crate::state::Job;
 
 /// Stages that the flash translation layer records.
 pub const STAGES: &[&str] =
@@ -65,11 +63,14 @@ pub(crate) struct Since {
 
 impl Blame {
     pub fn new(rt: &Rt) -> Blame {
-        let held = |rest, collector| Held { rest: rt.stage(rest), collector: rt.stage(collector) };
+        let held = |rest, collector| {
+            let stage = |name| rt.stage(StageName::of(STAGES, name));
+            Held { rest: stage(rest), collector: stage(collector) }
+        };
         Blame {
             buffer: held("buffer wait", "collector at buffer"),
             flush: held("flush", "collector at flush"),
-            map: rt.stage("map read"),
+            map: stage!(rt, STAGES, "map read"),
             throttled: Cell::default(),
             last: Cell::new(None),
             spare: RefCell::default(),
@@ -86,47 +87,40 @@ impl Blame {
         let Throttled { before, since } = self.throttled.get();
         before + since.map_or(Span::ZERO, |since| now.since(since))
     }
-}
-
-impl<P: Pages> Inner<P> {
-    /// Current clock values, for a superpage that is formed now.
-    pub fn clocks(&self, die: u32) -> Clocks {
-        let throttled = self.blame.throttled(self.rt.now());
-        Clocks { throttled, collected: self.pages.collected(die) }
+    /// Current clock values, for a superpage that is formed now; `collected` is that of its die.
+    pub fn clocks(&self, now: Time, collected: Span) -> Clocks {
+        Clocks { throttled: self.throttled(now), collected }
     }
 
-    /// Records that a superpage has reached flash.
-    pub fn has_landed(&self, job: &Job) {
-        if !job.collected && !job.of_map {
-            let (at, die) = (self.rt.now(), job.write_pointer.die);
-            self.blame.last.set(Some(Landed { at, die, made_up: job.made_up }));
-        }
+    /// Records that a superpage of the host has reached flash.
+    pub fn has_landed(&self, at: Time, die: u32, made_up: Clocks) {
+        self.last.set(Some(Landed { at, die, made_up }));
     }
 
     /// Begins a wait; `None` if the request is not traced.
-    pub fn begin_wait(&self) -> Option<Since> {
-        if !self.rt.is_traced() {
+    pub fn begin_wait<P: Pages>(&self, rt: &Rt, pages: &P) -> Option<Since> {
+        if !rt.is_traced() {
             return None;
         }
-        let mut dies = self.blame.spare.borrow_mut().pop().unwrap_or_default();
-        dies.extend((0..self.layout.shape.dies).map(|die| self.pages.collected(die)));
-        let at = self.rt.now();
-        Some(Since { at, throttled: self.blame.throttled(at), dies })
+        let mut dies = self.spare.borrow_mut().pop().unwrap_or_default();
+        dies.extend((0..pages.shape().dies).map(|die| pages.collected(die)));
+        let at = rt.now();
+        Some(Since { at, throttled: self.throttled(at), dies })
     }
 
     /// Ends the wait, which the last superpage to arrive has ended, and attributes its time.
-    pub fn end_wait(&self, since: Option<Since>, held: Held) {
+    pub fn end_wait<P: Pages>(&self, rt: &Rt, pages: &P, since: Option<Since>, held: Held) {
         let Some(mut since) = since else { return };
         let mut collector = Span::ZERO;
-        if let Some(Landed { at, die, made_up }) = self.blame.last.get()
+        if let Some(Landed { at, die, made_up }) = self.last.get()
             && at >= since.at
         {
             let had = since.dies[die as usize].max(made_up.collected);
             collector = made_up.throttled.saturating_sub(since.throttled)
-                + self.pages.collected(die).saturating_sub(had);
+                + pages.collected(die).saturating_sub(had);
         }
-        self.rt.record_split(held.rest, (held.collector, collector), self.rt.now());
+        rt.record_split(held.rest, (held.collector, collector), rt.now());
         since.dies.clear();
-        self.blame.spare.borrow_mut().push(since.dies);
+        self.spare.borrow_mut().push(since.dies);
     }
 }

@@ -3,9 +3,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::content::{CHUNK, Holds, NUMBER, holds};
 use crate::layout::NONE;
 use crate::pages::META;
-use crate::state::{CHUNK, Holds, NUMBER, holds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -46,6 +46,7 @@ fn is_found(logical: u32) -> bool {
 }
 
 /// All slots. Those in use form a list in write order.
+#[derive(Clone)]
 pub(crate) struct Buffer {
     pub slots: Vec<Slot>,
     /// Slots that wait for a superpage, in FIFO order.
@@ -69,6 +70,13 @@ impl Buffer {
             index: Index::new(count),
             died: Vec::with_capacity(count as usize),
         }
+    }
+
+    /// Memory of its tables in bytes. It grows with the number of slots.
+    pub fn table_bytes(&self) -> u64 {
+        let slots = self.slots.len() * size_of::<Slot>();
+        let lists = (self.pending.capacity() + self.died.capacity()) * size_of::<u32>();
+        (slots + lists + self.index.entries.len() * size_of::<(u32, u32)>()) as u64
     }
 
     #[inline]
@@ -295,6 +303,7 @@ impl Buffer {
 }
 
 /// Slot of the newest version of each tag: an open-addressing hash table, at most half full.
+#[derive(Clone)]
 struct Index {
     entries: Vec<(u32, u32)>,
     shift: u32,

@@ -6,50 +6,14 @@
 //! programmed, or its blocks are full. Superpages that host or collector write anyway do that; if a request
 //! waits, filler superpages do.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
+use crate::closing::Open;
+use crate::content::PAD;
 use crate::ftl::Inner;
+use crate::job::{Job, QUEUE, Queue};
 use crate::layout::{NONE, WritePointer};
 use crate::pages::{Pages, Source, Unit};
 use crate::policy::Stream;
-use crate::state::{Job, PAD, QUEUE, State};
-
-/// A superpage whose closing superpage has not been formed yet.
-struct Open {
-    write_pointer: WritePointer,
-    oldest: u64,
-}
-
-/// Superpages on open word lines.
-pub(crate) struct Closing {
-    /// Per stream: superpages whose closing superpage has not been formed.
-    open: [VecDeque<Open>; 3],
-    /// Per die: programmed superpages that are held, with the planes in which they failed.
-    held: Vec<Vec<(Job, u32)>>,
-}
-
-impl Closing {
-    pub fn new(dies: u32) -> Closing {
-        Closing { open: Default::default(), held: (0..dies).map(|_| Vec::new()).collect() }
-    }
-
-    /// Returns true if no superpage is held.
-    pub fn is_empty(&self) -> bool {
-        self.held.iter().all(Vec::is_empty)
-    }
-
-    /// Sequence number of the oldest superpage that is held.
-    pub fn oldest(&self) -> Option<u64> {
-        self.held.iter().flatten().map(|(job, _)| job.header.sequence).min()
-    }
-
-    /// Hands the collector's open word lines over to the host stream.
-    pub fn hand_over(&mut self) {
-        self.open[Stream::Host as usize] =
-            core::mem::take(&mut self.open[Stream::Collector as usize]);
-    }
-}
+use crate::state::State;
 
 impl<P: Pages> Inner<P> {
     /// Holds a superpage that has been programmed, and settles those that it closes.
@@ -178,7 +142,7 @@ impl State {
 
     /// Returns true if held superpages are waited for and nothing in flight might close them.
     fn waits_for_held(&self, slots: usize) -> bool {
-        let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
+        let idle = |queue: &Queue| queue.jobs.is_empty() && queue.flying.is_none();
         let waits = self.blocked
             || self.urgent
             || self.reserve_copy.is_some()

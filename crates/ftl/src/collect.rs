@@ -8,14 +8,15 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use crate::ftl::Inner;
+use crate::content::{Holds, PAD, holds};
+use crate::ftl::{Inner, Task};
+use crate::job::{Job, QUEUE};
 use crate::layout::{NONE, WritePointer};
 use crate::named::PATIENCE;
 use crate::options::Cache;
 use crate::pages::{Erase, LOST, META, Page, PageRead, Pages, Part, Source, Unit};
 use crate::policy::{self, Candidate, Stream};
-use crate::purge::Task;
-use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
+use crate::state::State;
 use crate::supers::Phase;
 
 /// Next step of the collector.
@@ -305,7 +306,7 @@ impl State {
     /// Returns true if the host is blocked, the collector has no work, and nothing is in flight.
     fn is_stuck(&mut self) -> bool {
         let has_row = self.free() > 0 || self.supers.has_rows();
-        let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
+        let idle = |queue: &crate::job::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         let collection = &self.collection;
         self.blocked
             && !self.granted

@@ -7,12 +7,12 @@ use core::cell::{Cell, RefCell};
 use runtime::{Pool, Rt, Signal};
 
 use crate::blame::Blame;
+use crate::content::PAD;
 use crate::layout::{Layout, NONE};
-use crate::options::{Cache, Error, MountError, Options, Space};
-use crate::pages::{LOST, Page, PageRead, Pages, Part, Tag};
+use crate::options::{Cache, Error, Options, Space};
+use crate::pages::{Page, PageRead, Pages, Part, Tag};
 use crate::policy::GcControl;
-use crate::purge::{TASKS, Task};
-use crate::state::{PAD, State};
+use crate::state::State;
 use crate::stats::{Histogram, Stats};
 use crate::supers::Phase;
 
@@ -28,6 +28,19 @@ impl<P: Pages> Clone for Ftl<P> {
     }
 }
 
+/// Kinds of task in stop order: none waits for one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Task {
+    Keeper,
+    Mapper,
+    Eraser,
+    Collector,
+    Die,
+}
+
+/// Number of kinds of task.
+pub(crate) const TASKS: usize = 5;
+
 pub(crate) struct Inner<P> {
     pub rt: Rt,
     pub pages: Rc<P>,
@@ -37,6 +50,8 @@ pub(crate) struct Inner<P> {
     /// Write buffer slots for host data, and slots for the layer's own metadata.
     pub slots: Pool<u32>,
     pub meta_slots: Pool<u32>,
+    /// One request at a time waits for slots.
+    pub turns: Pool<()>,
     /// Per die: work is queued.
     pub dies: Vec<Signal>,
     /// A superpage has been programmed, or space has been freed.
@@ -90,6 +105,7 @@ impl<P: Pages> Inner<P> {
             state: RefCell::new(state),
             slots: Pool::new((0..options.slots).rev().filter(is_free)),
             meta_slots: Pool::new((options.slots..all).rev().filter(is_free)),
+            turns: Pool::new([()]),
             dies: (0..layout.shape.dies).map(|_| Signal::default()).collect(),
             landed: Signal::default(),
             collect: Signal::default(),
@@ -143,46 +159,14 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Location that a read of the unit has to sense; `None` if the unit is buffered or unmapped.
-    async fn locate(&self, logical: u32) -> Result<Option<u32>, Error> {
-        if self.state.borrow().buffer.find(logical).is_some() {
-            return Ok(None);
-        }
-        let at = self.place_of(logical).await?;
-        // It may have been written while the map was read.
-        let buffered = self.state.borrow().buffer.find(logical).is_some();
-        Ok(Some(at).filter(|at| *at != NONE && !buffered))
-    }
-
-    /// Senses a unit at its current location; returns that location, or `None` if no sensing was needed.
-    pub async fn sense(&self, logical: u32) -> Result<Option<u32>, Error> {
-        let mut parts = self.take_parts();
-        let done = loop {
-            let at = match self.locate(logical).await {
-                Ok(Some(at)) => at,
-                Ok(None) => break Ok(None),
-                Err(error) => break Err(error),
-            };
-            parts.clear();
-            self.add_part(&mut parts, at);
-            self.pages.read(&mut parts).await;
-            if self.locate(logical).await == Ok(Some(at)) {
-                self.note(&parts[0]);
-                let lost = || self.pages.logical(self.layout.place(at)) & LOST != 0;
-                let good = matches!(parts[0].seen, PageRead::Good { .. }) && !lost();
-                break if good { Ok(Some(at)) } else { Err(Error::Unreadable) };
-            }
-        };
-        self.give_parts(parts);
-        done
-    }
-
-    /// Appends a unit to a list of parts, merging it into the last part if it is on the same page.
+    /// Appends a unit to a list of parts, merging it into the part of the same page, if there is one: a page
+    /// is sensed once, however its units are ordered. The search begins at the last part, where data that
+    /// were written together are found.
     pub fn add_part(&self, parts: &mut Vec<Part>, at: u32) {
         let place = self.layout.place(at);
-        match parts.last_mut() {
-            Some(last) if last.page == place.page => last.units |= 1 << place.unit,
-            _ => parts.push(Part {
+        match parts.iter_mut().rev().find(|part| part.page == place.page) {
+            Some(part) => part.units |= 1 << place.unit,
+            None => parts.push(Part {
                 page: place.page,
                 units: 1 << place.unit,
                 seen: PageRead::Unreadable,
@@ -207,85 +191,15 @@ impl<P: Pages> Inner<P> {
             self.collect.notify(&self.rt);
         }
     }
+}
 
-    async fn read(&self, block: u64, blocks: u32) -> Result<(), Error> {
-        let pieces = self.pieces(block, blocks)?;
-        let mut parts = self.take_parts();
-        for (logical, _, _) in pieces {
-            match self.locate(logical).await {
-                Ok(Some(at)) => self.add_part(&mut parts, at),
-                Ok(None) => {}
-                Err(error) => {
-                    self.give_parts(parts);
-                    return Err(error);
-                }
-            }
-        }
-        let done =
-            if parts.is_empty() { Ok(()) } else { self.read_parts(pieces, &mut parts).await };
-        self.give_parts(parts);
-        done
-    }
-
-    async fn read_parts(&self, pieces: Pieces, parts: &mut [Part]) -> Result<(), Error> {
-        self.pages.read(parts).await;
-        let mut good = true;
-        for part in parts.iter() {
-            self.note(part);
-            good &= matches!(part.seen, PageRead::Good { .. });
-        }
-        for (logical, _, _) in pieces {
-            let Some(at) = self.locate(logical).await? else { continue };
-            let place = self.layout.place(at);
-            let sensed =
-                |part: &&Part| part.page == place.page && part.units >> place.unit & 1 != 0;
-            let part =
-                if good && parts.len() == 1 { parts.first() } else { parts.iter().find(sensed) };
-            match part.filter(sensed) {
-                Some(part) if matches!(part.seen, PageRead::Good { .. }) => {
-                    if self.pages.logical(place) & LOST != 0 {
-                        return Err(Error::Unreadable);
-                    }
-                }
-                Some(_) => return Err(Error::Unreadable),
-                // It has moved meanwhile.
-                None => _ = self.sense(logical).await?,
-            }
-        }
-        Ok(())
-    }
-
-    fn lend(&self, block: u64, blocks: u32, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Error> {
-        let mut done = 0;
-        for (logical, offset, bytes) in self.pieces(block, blocks)? {
-            let base = done;
-            let mut cut = |at: u32, run: &[u8]| {
-                let (low, high) = (at.max(offset), (at + run.len() as u32).min(offset + bytes));
-                if low < high {
-                    put(base + low - offset, &run[(low - at) as usize..(high - at) as usize]);
-                }
-            };
-            let slot = self.state.borrow().buffer.find(logical);
-            let at = match slot {
-                Some(_) => Some(NONE),
-                None => self.known_place(logical),
-            };
-            match (slot, at) {
-                (Some(slot), _) => self.pages.lend_slot(slot, &mut cut),
-                (None, Some(NONE)) => {}
-                (None, None) => return Err(Error::Unreadable),
-                (None, Some(at)) => {
-                    let place = self.layout.place(at);
-                    let lost = self.pages.logical(place) & LOST != 0;
-                    if lost || !self.pages.lend(place, &mut cut) {
-                        return Err(Error::Unreadable);
-                    }
-                }
-            }
-            done += bytes;
-        }
-        Ok(())
-    }
+/// Contents of some bytes of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// This many zeros.
+    Zeros(u32),
 }
 
 /// Iterator over a byte range, split into mapping units.
@@ -294,6 +208,13 @@ pub(crate) struct Pieces {
     begin: u64,
     end: u64,
     shift: u32,
+}
+
+impl Pieces {
+    /// Offset of a piece from the beginning of the range, in bytes.
+    pub fn offset(&self, (logical, first, _): (u32, u32, u32)) -> u32 {
+        ((u64::from(logical) << self.shift) + u64::from(first) - self.begin) as u32
+    }
 }
 
 impl Iterator for Pieces {
@@ -313,11 +234,6 @@ impl Iterator for Pieces {
 }
 
 impl<P: Pages> Ftl<P> {
-    /// Mounts flash in its current state, new or after a power cut. Returns when it can be read and written.
-    pub async fn mount(rt: &Rt, pages: Rc<P>, options: &Options) -> Result<Ftl<P>, MountError> {
-        crate::mount::mount(rt, pages, options).await
-    }
-
     /// Capacity in logical blocks.
     pub fn blocks(&self) -> u64 {
         (u64::from(self.0.options.units) << self.0.unit_shift)
@@ -340,6 +256,22 @@ impl<P: Pages> Ftl<P> {
         self.0.read(block, blocks).await
     }
 
+    /// Reads blocks, and passes their newest bytes to a callback, run by run, each with its byte offset from
+    /// the first block: a mapping unit as soon as the page that holds it has been read. Runs cover all bytes,
+    /// each once. In order of offsets, except for units that moved while they were read: these are read
+    /// again, all of them together.
+    ///
+    /// # Errors
+    /// As for [`read`](Ftl::read). Some runs may have been passed before.
+    pub async fn read_to(
+        &self,
+        block: u64,
+        blocks: u32,
+        put: &mut dyn FnMut(u32, Run<'_>),
+    ) -> Result<(), Error> {
+        self.0.read_to(block, blocks, put).await
+    }
+
     /// Passes the newest bytes of these blocks to a callback, run by run, each with its byte offset from the
     /// first block. Bytes that no run covers are zero. The blocks must have been read before.
     pub fn lend(
@@ -348,7 +280,7 @@ impl<P: Pages> Ftl<P> {
         blocks: u32,
         put: &mut dyn FnMut(u32, &[u8]),
     ) -> Result<(), Error> {
-        self.0.lend(block, blocks, put)
+        self.0.lend(block, blocks, &[], put)
     }
 
     /// Writes whole blocks. Each mapping unit is written atomically. After the return all reads see the data;
@@ -357,6 +289,14 @@ impl<P: Pages> Ftl<P> {
         self.0.pages.admits()?;
         self.0.write(block, data).await?;
         if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
+    }
+
+    /// As [`write`](Ftl::write), but returns when the data are on flash, also if the buffer survives power
+    /// cuts.
+    pub async fn write_through(&self, block: u64, data: &[u8]) -> Result<(), Error> {
+        self.0.pages.admits()?;
+        self.0.write(block, data).await?;
+        self.0.until_on_flash().await
     }
 
     /// Trims blocks: they read as zeros from now on, and their space is freed. After a completed flush they
@@ -429,6 +369,8 @@ impl<P: Pages> Ftl<P> {
             erases: erases().map(u64::from).sum(),
             capacity_bytes: u64::from(self.0.options.units) << self.0.unit_shift,
             memory_bytes: state.map_bytes() + state.supers.memory_bytes(),
+            map_bytes: state.map_bytes(),
+            buffer_bytes: state.buffer.table_bytes(),
         }
     }
 

@@ -7,6 +7,9 @@ use crate::pages::{Blocks, Page, Place, Row, Shape};
 /// No unit, slot or superblock.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// Bytes per map entry. A map part fills one mapping unit.
+pub(crate) const ENTRY_BYTES: u32 = 4;
+
 /// Write pointer in a superblock: group of pages, and die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WritePointer {

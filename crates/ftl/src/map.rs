@@ -1,7 +1,7 @@
 //! The map: location of each mapping unit of the host. It is fully resident in memory, or on flash in *parts*
 //! of one unit each, some of them cached.
 //!
-//! A cached map holds the location of every part (the directory, [`State::chunks`]), and
+//! A cached map holds the location of every part (the directory, `State::chunks`), and
 //! - *frames*: parts as they are on flash, replaced by a CLOCK policy;
 //! - *changes*: single entries that differ from flash. A part is written with all of its changes.
 //!
@@ -14,20 +14,21 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::layout::NONE;
-use crate::options::{ENTRY_BYTES, Options};
+use crate::layout::{ENTRY_BYTES, NONE};
+use crate::options::Options;
 use crate::pages::Shape;
-use crate::space::Quota;
-use crate::state::{Holds, State, holds};
+use crate::space::{CHANGE_BYTES, FRAMES_MIN, Quota};
 
+#[derive(Clone)]
 pub(crate) enum Map {
     /// Location number plus one for each unit; 0 if unmapped. Fresh memory is zero already.
     Whole(Vec<u32>),
     Cached(Box<Cached>),
 }
 
+#[derive(Clone)]
 pub(crate) struct Cached {
     per_part: u32,
     /// Number of mapping units.
@@ -78,13 +79,15 @@ pub(crate) enum Dump {
 
 struct Frame {
     part: u32,
-    used: Cell<bool>,
+    /// Atomic so that a suspended map can be copied from several threads; one at a time uses it.
+    used: AtomicBool,
 }
 
-/// Memory per change, in bytes, in a table that is half full.
-const CHANGE_BYTES: u64 = 16;
-/// Minimum number of parts in a cache.
-const FRAMES_MIN: u64 = 1;
+impl Clone for Frame {
+    fn clone(&self) -> Frame {
+        Frame { part: self.part, used: AtomicBool::new(self.used.load(Ordering::Relaxed)) }
+    }
+}
 
 impl Map {
     /// Creates the map; fails if the cache is too small.
@@ -104,7 +107,9 @@ impl Map {
             stale: 0,
             limit,
             seats: alloc::vec![NONE; parts],
-            frames: (0..frames).map(|_| Frame { part: NONE, used: Cell::new(false) }).collect(),
+            frames: (0..frames)
+                .map(|_| Frame { part: NONE, used: AtomicBool::new(false) })
+                .collect(),
             entries: alloc::vec![NONE; frames * per_part as usize],
             hand: 0,
             sweep: 0,
@@ -135,14 +140,6 @@ fn sizes(options: &Options, shape: &Shape) -> Option<(u32, u32)> {
     let frames = (half / u64::from(shape.unit_bytes)).max(FRAMES_MIN);
     let changes = half / CHANGE_BYTES;
     Some((frames.min(1 << 24) as u32, changes.clamp(1, 1 << 28) as u32))
-}
-
-/// Minimum size of a map cache on flash of this shape, in bytes: one part, and the changes of a superpage per
-/// die.
-pub(crate) fn least_cache(shape: &Shape) -> u64 {
-    let row = shape.row_units(u32::MAX >> (32 - shape.planes));
-    let changes = u64::from(row) * u64::from(shape.dies) * CHANGE_BYTES;
-    2 * changes.max(FRAMES_MIN * u64::from(shape.unit_bytes))
 }
 
 impl Cached {
@@ -177,7 +174,7 @@ impl Cached {
         if pci_slot == NONE {
             return None;
         }
-        self.frames[pci_slot as usize].used.set(true);
+        self.frames[pci_slot as usize].used.store(true, Ordering::Relaxed);
         Some(self.entries[(pci_slot * self.per_part + logical % self.per_part) as usize])
     }
 
@@ -194,7 +191,7 @@ impl Cached {
 
     /// Sets the location of a unit. `from` is the old location, if it is known and has no change. Returns the
     /// location that is no longer valid, or `NONE`.
-    fn put(&mut self, logical: u32, unit: u32, from: Option<u32>) -> u32 {
+    pub fn put(&mut self, logical: u32, unit: u32, from: Option<u32>) -> u32 {
         if let Some(at) = self.changes.find(logical) {
             return core::mem::replace(&mut self.changes.entries[at].1, unit);
         }
@@ -212,7 +209,7 @@ impl Cached {
     }
 
     /// Clears the stale flag of this unit's change; returns false if it was not stale.
-    fn freshen(&mut self, logical: u32) -> bool {
+    pub fn freshen(&mut self, logical: u32) -> bool {
         let Some(at) = self.changes.find(logical) else { return false };
         let was = core::mem::replace(&mut self.changes.entries[at].0, logical) != logical;
         self.stale -= u32::from(was);
@@ -232,7 +229,7 @@ impl Cached {
         if frame.part != NONE {
             self.seats[frame.part as usize] = NONE;
         }
-        (frame.part, frame.used) = (part, Cell::new(true));
+        (frame.part, frame.used) = (part, AtomicBool::new(true));
         self.seats[part as usize] = pci_slot as u32;
         let base = pci_slot * self.per_part as usize;
         let range = self.range(part);
@@ -253,7 +250,7 @@ impl Cached {
     fn next_frame(&mut self) -> usize {
         loop {
             self.hand = (self.hand + 1) % self.frames.len();
-            if !self.frames[self.hand].used.replace(false) {
+            if !core::mem::take(self.frames[self.hand].used.get_mut()) {
                 return self.hand;
             }
         }
@@ -346,128 +343,11 @@ impl Cached {
     }
 }
 
-impl State {
-    /// The cached map, if it is not fully resident.
-    #[inline]
-    pub fn cached(&self) -> Option<&Cached> {
-        match &self.map {
-            Map::Cached(cached) => Some(cached),
-            Map::Whole(_) => None,
-        }
-    }
-
-    #[inline]
-    pub fn cached_mut(&mut self) -> Option<&mut Cached> {
-        match &mut self.map {
-            Map::Cached(cached) => Some(cached),
-            Map::Whole(_) => None,
-        }
-    }
-
-    /// Location of a unit; `None` on a cache miss.
-    #[inline]
-    pub fn look(&self, logical: u32) -> Option<u32> {
-        match &self.map {
-            Map::Whole(map) => Some(map[logical as usize].wrapping_sub(1)),
-            Map::Cached(cached) => cached.look(logical).or_else(|| self.blank(logical)),
-        }
-    }
-
-    /// `NONE` as the location, if this unit's part was never written to flash.
-    fn blank(&self, logical: u32) -> Option<u32> {
-        let cached = self.cached()?;
-        let part = cached.part(logical);
-        let blank = self.chunks[part as usize] == NONE
-            && cached.laid.is_none()
-            && cached.slot_of(part).is_none();
-        blank.then_some(NONE)
-    }
-
-    /// Updates the map only, not the valid bits.
-    #[inline]
-    pub fn put(&mut self, logical: u32, unit: u32) {
-        match &mut self.map {
-            Map::Whole(map) => {
-                map[logical as usize] = unit.wrapping_add(1);
-                self.dirty[(logical / self.per_part) as usize] = true;
-            }
-            Map::Cached(cached) => match &mut cached.laid {
-                Some(map) => map[logical as usize] = unit.wrapping_add(1),
-                None => cached.replay(logical, unit),
-            },
-        }
-    }
-
-    /// Maps a unit to a new location or `NONE`, and invalidates the old one: `from`, if known.
-    #[inline]
-    pub fn replace(&mut self, logical: u32, unit: u32, from: Option<u32>) {
-        let from = from.or_else(|| self.blank(logical));
-        let before = match &mut self.map {
-            Map::Whole(map) => {
-                let entry = &mut map[logical as usize];
-                let before = core::mem::replace(entry, unit.wrapping_add(1)).wrapping_sub(1);
-                if before != unit {
-                    self.dirty[(logical / self.per_part) as usize] = true;
-                }
-                before
-            }
-            Map::Cached(cached) => cached.put(logical, unit, from),
-        };
-        if before != NONE {
-            self.supers.clear_valid(before);
-        }
-    }
-
-    /// Returns true if the content with this tag is still at this location. The location must not have been
-    /// erased since its spare bytes were read.
-    #[inline]
-    pub fn is_still_at(&mut self, logical: u32, at: u32) -> bool {
-        let (Map::Cached(cached), Holds::Data { logical, .. }) = (&mut self.map, holds(logical))
-        else {
-            return self.owner(logical) == at;
-        };
-        match cached.change(logical) {
-            None => self.supers.is_valid(at),
-            Some(now) if now == at => true,
-            Some(_) => {
-                // The change has replaced this location.
-                if self.supers.is_valid(at) && cached.freshen(logical) {
-                    self.supers.clear_valid(at);
-                }
-                false
-            }
-        }
-    }
-
-    /// Returns true if a map part must be written before further changes.
-    #[inline]
-    pub fn is_map_full(&self) -> bool {
-        self.cached().is_some_and(Cached::is_full)
-    }
-
-    /// Number of changes whose old location still counts as valid.
-    #[inline]
-    pub fn stale(&self) -> u32 {
-        self.cached().map_or(0, |cached| cached.stale)
-    }
-
-    /// Erased superblocks reserved for the map.
-    #[inline]
-    pub fn owed(&self) -> u32 {
-        self.cached().map_or(0, |cached| cached.quota.superblocks.saturating_sub(cached.supers))
-    }
-
-    /// Superblocks for data that are erased or may be erased.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.supers.free.saturating_sub(self.owed())
-    }
-}
-
 /// Flag in a change's key: the replaced location still counts as valid.
 const STALE: u32 = 1 << 31;
 
 /// Changes by unit: an open-addressing hash table, at most half full.
+#[derive(Clone)]
 struct Changes {
     entries: Vec<(u32, u32)>,
     shift: u32,

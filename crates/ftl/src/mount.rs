@@ -10,6 +10,7 @@ use core::cell::Cell;
 
 use runtime::{Rt, Span};
 
+use crate::content::{Holds, NUMBER, PAD, TRIM, UNCOMMITTED, holds};
 use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, WritePointer};
 use crate::options::{MountError, Options};
@@ -17,33 +18,32 @@ use crate::pages::{Header, Page, PageRead, Pages, Part, Shape, Source, Tag, Unit
 use crate::policy::Stream;
 use crate::root::Root;
 use crate::space;
-use crate::state::{Holds, NUMBER, PAD, State, TRIM, UNCOMMITTED, holds};
+use crate::state::State;
 use crate::supers::Phase;
 use crate::trim::{TrimRecord, trim_records};
 
-pub(crate) async fn mount<P: Pages>(
-    rt: &Rt,
-    pages: Rc<P>,
-    options: &Options,
-) -> Result<Ftl<P>, MountError> {
-    let layout = check(pages.shape(), options)?;
-    let (inner, kept) = Inner::new(rt, pages, options, layout);
-    let inner = Rc::new(inner);
-    let root = inner.find_root().await;
-    let done = match root {
-        Some(root) => inner.recover(&kept, root).await?,
-        None => false,
-    };
-    if !done {
-        inner.state.borrow_mut().forget();
-        inner.recover(&kept, Root::default()).await?;
+impl<P: Pages> Ftl<P> {
+    /// Mounts flash in its current state, new or after a power cut. Returns when it can be read and written.
+    pub async fn mount(rt: &Rt, pages: Rc<P>, options: &Options) -> Result<Ftl<P>, MountError> {
+        let layout = check(pages.shape(), options)?;
+        let (inner, kept) = Inner::new(rt, pages, options, layout);
+        let inner = Rc::new(inner);
+        let root = inner.find_root().await;
+        let done = match root {
+            Some(root) => inner.recover(&kept, root).await?,
+            None => false,
+        };
+        if !done {
+            inner.state.borrow_mut().forget();
+            inner.recover(&kept, Root::default()).await?;
+        }
+        inner.state.borrow_mut().count_valid()?;
+        inner.state.borrow_mut().supers.free_empty();
+        inner.resume().await;
+        inner.refill(&kept);
+        inner.state.borrow().check_space()?;
+        Ok(inner.start())
     }
-    inner.state.borrow_mut().count_valid()?;
-    inner.state.borrow_mut().supers.free_empty();
-    inner.resume().await;
-    inner.refill(&kept);
-    inner.state.borrow().check_space()?;
-    Ok(inner.start())
 }
 
 /// Number of superblocks with an interrupted erase that a mount may find. None of their pages can be read.
@@ -83,7 +83,7 @@ pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountErro
     let whole = options.block_bytes >= 512 && unit_bytes.is_multiple_of(options.block_bytes);
     let few = options.slots < 2 * layout.row_units || options.slots > 1 << 24;
     let much = options.units == 0 || options.units >= crate::pages::LOST;
-    let little = options.map_cache.is_some_and(|bytes| bytes < crate::map::least_cache(&shape));
+    let little = options.map_cache.is_some_and(|bytes| bytes < space::least_map_cache(&shape));
     if !whole || few || much || little || options.reserve < space::RESERVE_MIN {
         return Err(MountError::Options);
     }

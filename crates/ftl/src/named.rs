@@ -12,71 +12,14 @@ use crate::ftl::{Ftl, Inner};
 use crate::options::Space;
 use crate::pages::Pages;
 use crate::policy::{self, Candidate};
+use crate::request::{Named, NotCollected, Stage};
 use crate::space;
 use crate::state::State;
 use crate::supers::Phase;
 
-/// The current request; at most one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    superblock: u32,
-    /// Erase count when it was chosen: a superblock that was erased since is not collected.
-    erases: u32,
-    /// Superpages that may be in flight for it.
-    rows: u32,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Waits,
-    /// It is the collector's victim; it had this many valid units.
-    Begun(u32),
-    Ended(Result<u32, NotCollected>),
-}
-
 /// Maximum time for which a write that needs space waits for a request. Assumed: less than an erase, and more
 /// than a driver, its interrupt and a look at the table.
 pub(crate) const PATIENCE: Span = Span::ms(2);
-
-/// State of the host-directed collector.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leader {
-    /// It is notified when fewer than this many units are left.
-    below: u64,
-    /// A wait for it has timed out.
-    silent: bool,
-    /// The collector idles so that it may send a request.
-    pub awaited: bool,
-}
-
-impl Leader {
-    pub fn new(below: u64) -> Leader {
-        Leader { below, silent: false, awaited: false }
-    }
-}
-
-/// Why a superblock that was named is not collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NotCollected {
-    /// There is none of this number.
-    #[error("there are {superblocks} superblocks")]
-    Number {
-        /// Number of superblocks.
-        superblocks: u32,
-    },
-    /// Another is named, and not yet gone over.
-    #[error("another superblock is being collected by its number")]
-    Busy,
-    /// Its erase count has changed, collecting it would free no space, or it cannot be moved into the space
-    /// left.
-    #[error("the superblock can't be collected, or not any more")]
-    Changed,
-    /// Too many blocks have gone bad: the drive is read-only.
-    #[error("too many blocks of flash have gone bad")]
-    WornOut,
-}
 
 impl<P: Pages> Ftl<P> {
     /// Number of superblocks.

@@ -1,12 +1,9 @@
 //! Configuration and errors of the flash translation layer.
 
-use crate::layout::Layout;
+use crate::layout::{ENTRY_BYTES, Layout};
 use crate::pages::{LOST, Shape, Unkept};
 use crate::policy::{Choice, Limits};
 use crate::space;
-
-/// Bytes per map entry. A map part fills one mapping unit.
-pub(crate) const ENTRY_BYTES: u32 = 4;
 
 /// Behaviour of the write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +67,8 @@ pub struct Mistakes {
     /// A superpage counts as soon as it has been programmed, although a torn program may still destroy it
     /// ([`Shape::reach`]).
     pub word_lines_stay_open: bool,
+    /// The place that a reader names is believed if anything valid is there.
+    pub places_are_trusted: bool,
 }
 
 impl Options {
@@ -128,6 +127,7 @@ impl Options {
 const TRIM_UNITS: u64 = space::NOTES_MAX as u64;
 
 /// Space that is not for data.
+#[derive(Clone, Copy)]
 pub(crate) struct Space {
     pub hold: u64,
     pub start: u64,
@@ -178,6 +178,9 @@ pub enum Error {
     /// Too many blocks have gone bad: the drive is read-only.
     #[error("too many blocks of flash have gone bad")]
     WornOut,
+    /// A unit is not at the place that the reader named.
+    #[error("a unit is not at the place that was named")]
+    Stale,
     /// Behind the flash, the space has run out.
     #[error("no space is left behind the flash")]
     Full,

@@ -193,7 +193,8 @@ pub trait Pages: 'static {
     fn mark_bad(&self, block: Page);
 
     /// Reads all parts, in parallel where dies and channels allow, and sets the result of each. Returns when
-    /// the last is complete.
+    /// the last is complete. If the bytes are copies of the flash's, a part whose page was erased in the
+    /// meantime has no units any more.
     fn read(&self, parts: &mut [Part]) -> impl Future<Output = ()>;
 
     /// As [`read`](Pages::read), for the collector, so that the wait can be attributed to it.

@@ -9,14 +9,15 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use crate::ftl::Inner;
+use crate::content::{CHUNK, PAD};
+use crate::ftl::{Inner, Task};
+use crate::job::{Job, QUEUE};
 use crate::layout::{NONE, WritePointer};
 use crate::map::{Cached, Dump, Map};
 use crate::options::Error;
 use crate::pages::{PageRead, Pages, Part, Source, Tag, Unit};
 use crate::policy::Stream;
-use crate::purge::Task;
-use crate::state::{CHUNK, Job, PAD, QUEUE, State};
+use crate::state::State;
 use crate::supers::Phase;
 
 impl<P: Pages> Inner<P> {

@@ -1,7 +1,7 @@
 //! Policies as pure functions: which superblock is collected, which erased one is written next, how fast the
 //! collector works and the host may write.
 
-use runtime::Rng;
+use runtime::{Rng, Span, Time};
 
 /// Victim selection policy of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +149,33 @@ pub enum GcControl {
     /// left. If it does not respond while a write waits, the collector starts on its own as with
     /// [`Held`](GcControl::Held).
     Named(u64),
+}
+
+/// Windows of time in which one of several drives collects ahead of need. Outside of them it collects only if
+/// writes would wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Begin of the first one.
+    pub begin: Span,
+    /// Length of each.
+    pub length: Span,
+    /// From begin to begin.
+    pub cycle: Span,
+    /// Number of superblocks' worth of space by which it starts earlier in a window.
+    pub early: u32,
+}
+
+impl Window {
+    /// True if a window is open now, and the time of the next change.
+    pub fn at(&self, now: Time) -> (bool, Time) {
+        let (begin, length, cycle) = (self.begin.0, self.length.0, self.cycle.0);
+        let since = (now.0 % cycle + cycle - begin) % cycle;
+        match since < length {
+            // One member alone has all of the time.
+            true => (true, Time(now.0 + length - since)),
+            false => (false, Time(now.0 + cycle - since)),
+        }
+    }
 }
 
 /// Space that can still be written, in mapping units, and its thresholds.

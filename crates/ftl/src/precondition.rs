@@ -6,6 +6,9 @@
 //! its mean is the share of space in use (Desnoyers, "Analytic Models of SSD Write Performance", ACM
 //! Transactions on Storage 2014, for blocks of many pages). That distribution is laid down directly; some
 //! random writes then remove its regularity.
+//!
+//! The valid units are drawn, and their contents follow from one walk over all units, so a preconditioned
+//! block is a few numbers per superpage (`device/src/flash/laid.rs`) until it is erased.
 
 use alloc::vec::Vec;
 
@@ -24,7 +27,7 @@ impl<P: Pages> Inner<P> {
             return Err(Error::InUse);
         }
         let mut rng = Rng::for_part(seed, "precondition");
-        let plan = self.state.borrow().ages();
+        let plan = self.state.borrow().ages().ok_or(Error::Full)?;
         let units = self.options.units;
         // A permutation walk over all units.
         let steps = Steps { step: coprime(units, &mut rng), of: units };
@@ -191,23 +194,33 @@ impl State {
         self.supers.all.iter().all(unused) && self.buffer.waiting() == 0
     }
 
-    /// Superblocks to lay down with their numbers of valid units, oldest first.
-    fn ages(&self) -> Vec<(u32, u32)> {
-        let all = &self.supers.all;
-        let usable = (0..all.len() as u32).filter(|at| all[*at as usize].units > 0);
-        let owed = u64::from(self.owed()) * u64::from(self.layout.super_units);
-        let mut kept = self.space().start + owed;
-        let mut laid: Vec<u32> = Vec::new();
-        for at in usable {
-            let units = u64::from(all[at as usize].units);
+    /// Superblocks that are left when `kept` units are free, and their units. Free ones are whole, so that
+    /// more may be free.
+    fn all_but(&self, mut kept: u64) -> (Vec<u32>, u64) {
+        let (mut laid, mut space) = (Vec::new(), 0);
+        for (at, one) in (0..).zip(&self.supers.all) {
+            let units = u64::from(one.units);
             if kept > 0 {
                 kept = kept.saturating_sub(units);
-            } else {
+            } else if units > 0 {
                 laid.push(at);
+                space += units;
             }
         }
-        let space: u64 = laid.iter().map(|at| u64::from(all[*at as usize].units)).sum();
+        (laid, space)
+    }
+
+    /// Superblocks to lay down with their numbers of valid units, oldest first. `None` if they are too few
+    /// for all units.
+    fn ages(&self) -> Option<Vec<(u32, u32)>> {
+        let all = &self.supers.all;
+        let owed = u64::from(self.owed()) * u64::from(self.layout.super_units);
         let units = u64::from(self.options.units);
+        // As much is free as when the collector begins; on a drive of few superblocks, of which it begins in
+        // the middle of one, what the host's writes must leave.
+        let free = [self.space().start, self.space().hold];
+        let mut left = free.iter().map(|free| self.all_but(free + owed));
+        let (laid, space) = left.find(|(_, space)| *space >= units)?;
         let decay = decay(((u128::from(units) << 32) / u128::from(space)) as u64);
         let count = laid.len() as u64;
         let share = |age: u64| {
@@ -223,6 +236,7 @@ impl State {
             .collect();
         // Spread the rounding error over all superblocks.
         let mut planned: u64 = plan.iter().map(|(_, valid)| u64::from(*valid)).sum();
+        // There is room: `space` is no less than `units`.
         while planned != units {
             for (at, valid) in &mut plan {
                 if planned < units && *valid < all[*at as usize].units {
@@ -232,7 +246,7 @@ impl State {
                 }
             }
         }
-        plan
+        Some(plan)
     }
 }
 

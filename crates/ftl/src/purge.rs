@@ -10,24 +10,11 @@ use alloc::vec::Vec;
 
 use runtime::Span;
 
-use crate::ftl::{Ftl, Inner};
+use crate::ftl::{Ftl, Inner, Task};
 use crate::layout::{NONE, WritePointer};
 use crate::options::Error;
 use crate::pages::{Erase, Page, Pages};
 use crate::state::State;
-
-/// Kinds of task in stop order: none waits for one before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Task {
-    Keeper,
-    Mapper,
-    Eraser,
-    Collector,
-    Die,
-}
-
-/// Number of kinds of task.
-pub(crate) const TASKS: usize = 5;
 
 /// Duration of [`Ftl::purge`] without waits and failures: the dies work in parallel.
 pub fn purge_time<P: Pages>(pages: &P) -> Option<Span> {
@@ -48,7 +35,7 @@ impl<P: Pages> Ftl<P> {
         let inner = &self.0;
         inner.stop().await?;
         inner.write_empty_root().await;
-        inner.begin_anew();
+        inner.reset_state();
         let all = inner.layout.shape.blocks;
         for superblock in 0..all {
             inner.erase_whole(superblock).await;
@@ -127,7 +114,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// Resets the state except wear and counters.
-    fn begin_anew(&self) {
+    fn reset_state(&self) {
         let mut state = self.state.borrow_mut();
         for superblock in 0..self.layout.shape.blocks {
             for die in 0..self.layout.shape.dies {

@@ -2,12 +2,13 @@
 
 use crate::collect::Step;
 use crate::ftl::Inner;
+use crate::job::Job;
 use crate::layout::WritePointer;
 use crate::options::Cache;
 use crate::pages::Pages;
 use crate::policy::{self, Candidate, Stream};
 use crate::space::{self, Opening};
-use crate::state::{Job, ReserveCopy, State};
+use crate::state::{ReserveCopy, State};
 use crate::supers::Phase;
 
 impl<P: Pages> Inner<P> {

@@ -9,14 +9,14 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use crate::ftl::Inner;
+use crate::content::{CHUNK, PAD, ROOT};
+use crate::ftl::{Inner, Task};
 use crate::layout::{NONE, WritePointer};
 use crate::options::Error;
 use crate::pages::{
     Blocks, Erase, Header, Page, PageRead, Pages, Part, Place, Row, Source, Tag, Unit,
 };
-use crate::purge::Task;
-use crate::state::{CHUNK, ROOT, State};
+use crate::state::{RootPlace, State};
 use crate::supers::Phase;
 
 /// Header of each unit of a root: root number, index of the unit, number of units; then the checksum of the
@@ -39,15 +39,6 @@ struct KnownSuper {
     /// 0 if it was not filled, or not all of it had arrived.
     filled: u64,
     erases: u32,
-}
-
-/// Position of the next root.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RootPlace {
-    pub number: u64,
-    pub block: u32,
-    /// Next group in the block. Past the end: another block has to be erased first.
-    pub group: u32,
 }
 
 impl Root {
@@ -352,7 +343,7 @@ impl<P: Pages> Inner<P> {
         let mut units = Vec::new();
         for index in first..first + self.layout.plane_units as usize {
             if index >= count {
-                units.push(Unit { logical: crate::state::PAD, from: Source::Nothing });
+                units.push(Unit { logical: PAD, from: Source::Nothing });
                 continue;
             }
             let slot = self.take_meta_slot().await;

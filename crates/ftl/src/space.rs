@@ -65,7 +65,7 @@
 //!   it needs. A drive on which neither host nor collector can proceed is worn out and reports that.
 //! - A page that a mount has read can still be read when its block is next examined.
 
-use crate::layout::Layout;
+use crate::layout::{ENTRY_BYTES, Layout};
 use crate::pages::Shape;
 use crate::policy::Stream;
 
@@ -102,7 +102,7 @@ pub(crate) struct Quota {
 impl Quota {
     pub fn of(layout: &Layout, units: u32) -> Quota {
         let shape = &layout.shape;
-        let parts = units.div_ceil(shape.unit_bytes / crate::options::ENTRY_BYTES);
+        let parts = units.div_ceil(shape.unit_bytes / ENTRY_BYTES);
         let rows = parts.div_ceil(layout.row_units) + 2 + layout.closing_rows();
         let one = rows.div_ceil(layout.groups * shape.dies);
         Quota { superblocks: 3 * one + 1, units: u64::from(rows) * u64::from(layout.row_units) }
@@ -117,9 +117,17 @@ pub fn without_map(shape: &Shape) -> Shape {
     Shape { blocks, ..*shape }
 }
 
-/// Minimum memory of a cached map on flash of this shape, in bytes.
+/// Memory per change, in bytes, in a table that is half full.
+pub(crate) const CHANGE_BYTES: u64 = 16;
+/// Minimum number of parts in a cache.
+pub(crate) const FRAMES_MIN: u64 = 1;
+
+/// Minimum memory of a cached map on flash of this shape, in bytes: one part, and the changes of a superpage
+/// per die.
 pub fn least_map_cache(shape: &Shape) -> u64 {
-    crate::map::least_cache(shape)
+    let row = shape.row_units(u32::MAX >> (32 - shape.planes));
+    let changes = u64::from(row) * u64::from(shape.dies) * CHANGE_BYTES;
+    2 * changes.max(FRAMES_MIN * u64::from(shape.unit_bytes))
 }
 
 /// Decision on opening a superblock.
@@ -168,7 +176,7 @@ pub fn most_units(shape: &Shape, bad_per_plane: u32) -> u64 {
     let rows = uncommitted_rows(shape);
     let most = most_valid(superblocks, layout.super_units, layout.row_units, rows);
     let left = most.saturating_sub(NOTES_MAX.into());
-    let per_chunk = u64::from(shape.unit_bytes / crate::options::ENTRY_BYTES);
+    let per_chunk = u64::from(shape.unit_bytes / ENTRY_BYTES);
     left * per_chunk / (per_chunk + 1)
 }
 

@@ -7,73 +7,19 @@ use runtime::Rng;
 
 use crate::blame::Clocks;
 use crate::buffer::Buffer;
-use crate::close::Closing;
-use crate::layout::{Layout, NONE, WritePointer};
+use crate::closing::Closing;
+use crate::content::{Holds, UNCOMMITTED, holds};
+use crate::job::{Job, QUEUE, Queue};
+use crate::layout::{ENTRY_BYTES, Layout, NONE, WritePointer};
 use crate::map::Map;
-use crate::named::{Leader, Named};
-use crate::options::{ENTRY_BYTES, Options, Space};
-use crate::pages::{Header, LOST, META, Pages, Unit};
+use crate::moves::Moves;
+use crate::options::{Options, Space};
+use crate::pages::{Header, Pages};
 use crate::policy;
-use crate::root::RootPlace;
+use crate::request::{Leader, Named};
 use crate::space::{NOTES_MAX, Quota};
 use crate::stats::Counters;
 use crate::supers::Supers;
-
-pub(crate) const CHUNK: u32 = META;
-pub(crate) const TRIM: u32 = META | 1 << 28;
-/// Part of the root of a checkpoint.
-pub(crate) const ROOT: u32 = META | 2 << 28;
-/// Unused unit.
-pub(crate) const PAD: u32 = u32::MAX;
-/// Mask of the number in a metadata tag.
-pub(crate) const NUMBER: u32 = (1 << 28) - 1;
-
-/// Content of a unit, decoded from its spare bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
-    Data { logical: u32, lost: bool },
-    Chunk(u32),
-    Trim(u32),
-    Other,
-}
-
-#[inline]
-pub(crate) fn holds(logical: u32) -> Holds {
-    match logical & !NUMBER {
-        _ if logical & META == 0 => {
-            Holds::Data { logical: logical & !LOST, lost: logical & LOST != 0 }
-        }
-        CHUNK => Holds::Chunk(logical & NUMBER),
-        TRIM => Holds::Trim(logical & NUMBER),
-        _ => Holds::Other,
-    }
-}
-
-pub(crate) struct Job {
-    pub write_pointer: WritePointer,
-    pub planes: u32,
-    pub header: Header,
-    pub units: Vec<Unit>,
-    /// For each unit, the location that it was copied from: the copy counts only if the map still points
-    /// there. `NONE` if the unit comes from the buffer.
-    pub from: Vec<u32>,
-    pub collected: bool,
-    /// It counts only after the uncommitted superblock that holds it is committed.
-    pub uncommitted: bool,
-    /// Filler: it closes word lines and holds no data.
-    pub filler: bool,
-    /// It holds parts of a cached map.
-    pub of_map: bool,
-    /// Time at which it was formed.
-    pub made_up: Clocks,
-}
-
-/// Work queued for a die.
-pub(crate) struct Queue {
-    pub jobs: VecDeque<Job>,
-    /// Number of the superpage being programmed.
-    pub flying: Option<u64>,
-}
 
 /// A trim record on flash. It is needed until a checkpoint includes its trims.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +40,7 @@ pub(crate) struct OpenNote {
 }
 
 /// Current work of the collector.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Collection {
     /// The superblock being collected, and the progress in it.
     pub victim: Option<(u32, u32)>,
@@ -110,10 +56,8 @@ pub(crate) struct Collection {
     pub noted: Option<u32>,
 }
 
-/// Flag in [`Header::erases`]: the superpage counts only if its superblock also holds one without this flag.
-pub(crate) const UNCOMMITTED: u32 = 1 << 31;
-
 /// State of a collection into the reserve superblock: see [`space`](crate::space).
+#[derive(Clone)]
 pub(crate) struct ReserveCopy {
     /// The reserve superblock.
     pub at: u32,
@@ -130,6 +74,16 @@ pub(crate) struct ReserveCopy {
     pub copied: u32,
 }
 
+/// Position of the next root.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RootPlace {
+    pub number: u64,
+    pub block: u32,
+    /// Next group in the block. Past the end: another block has to be erased first.
+    pub group: u32,
+}
+
+#[derive(Clone)]
 pub(crate) struct State {
     pub layout: Layout,
     pub options: Options,
@@ -174,6 +128,8 @@ pub(crate) struct State {
     pub rootless: bool,
     pub space: Space,
     pub rng: Rng,
+    /// Moves of units for a host that keeps the map.
+    pub moves: Moves,
     pub counters: Counters,
     pub rows_at_checkpoint: u64,
     pub root: RootPlace,
@@ -216,6 +172,7 @@ impl State {
             rootless: false,
             space: Space::of(&layout, options.reserve),
             rng: Rng::for_part(options.seed, "flash collector"),
+            moves: Moves::default(),
             counters: Counters::default(),
             rows_at_checkpoint: 0,
             root: RootPlace { group: layout.groups, ..RootPlace::default() },
@@ -366,19 +323,5 @@ impl State {
         job.units.clear();
         job.from.clear();
         self.spare_jobs.push(job);
-    }
-}
-
-/// Superpages queued for a die behind the one being programmed.
-pub(crate) const QUEUE: usize = 2;
-
-impl Job {
-    /// Iterator over the units of the superpage: plane, and number.
-    pub fn targets(&self, layout: &Layout) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let (first, per_plane) = (layout.first(self.write_pointer), layout.plane_units);
-        let planes = self.planes;
-        (0..32).filter(move |plane| planes >> plane & 1 != 0).flat_map(move |plane| {
-            (0..per_plane).map(move |at| (plane, first + plane * per_plane + at))
-        })
     }
 }

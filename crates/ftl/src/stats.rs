@@ -38,6 +38,10 @@ pub struct Counters {
     pub lost_units: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Units that the host read; one that moved meanwhile counts again.
+    pub read_units: u64,
+    /// Of them, units that were never written, or are trimmed: they take no time of flash.
+    pub blank_units: u64,
     /// Number of times that the host had to wait for space.
     pub refusals: u64,
 }
@@ -63,6 +67,11 @@ pub struct Stats {
     pub capacity_bytes: u64,
     /// Memory of the map and of the per-unit state, in bytes.
     pub memory_bytes: u64,
+    /// Of it, memory of the map.
+    pub map_bytes: u64,
+    /// Memory of the write buffer's tables, in bytes, which is not in `memory_bytes`; its contents are where
+    /// the pages are.
+    pub buffer_bytes: u64,
 }
 
 impl Stats {
@@ -78,6 +87,8 @@ impl Stats {
             erases: self.erases + other.erases,
             capacity_bytes: self.capacity_bytes + other.capacity_bytes,
             memory_bytes: self.memory_bytes + other.memory_bytes,
+            map_bytes: self.map_bytes + other.map_bytes,
+            buffer_bytes: self.buffer_bytes + other.buffer_bytes,
         }
     }
 }
@@ -102,6 +113,8 @@ impl Counters {
             retired: self.retired + other.retired,
             lost_units: self.lost_units + other.lost_units,
             checkpoints: self.checkpoints + other.checkpoints,
+            read_units: self.read_units + other.read_units,
+            blank_units: self.blank_units + other.blank_units,
             refusals: self.refusals + other.refusals,
         }
     }

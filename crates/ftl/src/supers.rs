@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
+use crate::content::UNCOMMITTED;
 use crate::layout::{Layout, WritePointer};
 use crate::pages::{Header, Page, Pages};
 use crate::policy::{Candidate, Health, Stream};
-use crate::state::UNCOMMITTED;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -53,6 +53,7 @@ pub(crate) struct Frontier {
     pub at: Option<WritePointer>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Supers {
     pub layout: Layout,
     pub all: Vec<Super>,

@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
+use crate::content::TRIM;
 use crate::ftl::Inner;
 use crate::options::Error;
 use crate::pages::{Pages, Tag};
 use crate::space::NOTES_MAX;
-use crate::state::{OpenNote, State, TRIM};
+use crate::state::{OpenNote, State};
 
 /// Bytes of one trim in a record: its first unit, their number, and the superpage before which it came.
 const TRIM_RECORD_BYTES: u32 = 16;

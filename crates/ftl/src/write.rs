@@ -6,78 +6,145 @@ use alloc::vec::Vec;
 use runtime::{Either, race};
 
 use crate::buffer::Phase;
-use crate::ftl::Inner;
+use crate::content::{Holds, PAD, holds};
+use crate::ftl::{Inner, Task};
+use crate::job::{Job, QUEUE};
 use crate::layout::{NONE, WritePointer};
 use crate::options::{Cache, Error};
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
 use crate::policy::{self, Stream};
-use crate::purge::Task;
 use crate::space::{self, Opening};
-use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
+use crate::state::State;
 use crate::supers;
 
+/// The turn of a request to take slots; passed on when it is dropped.
+struct Turn<'a, P: Pages>(&'a Inner<P>);
+
+impl<P: Pages> Drop for Turn<'_, P> {
+    fn drop(&mut self) {
+        self.0.turns.give(&self.0.rt, ());
+    }
+}
+
+/// A slot that is not filled yet; returned if the write is dropped, fails or finds another slot.
+struct Taken<'a, P: Pages> {
+    inner: &'a Inner<P>,
+    slot: Option<u32>,
+}
+
+impl<P: Pages> Taken<'_, P> {
+    /// The slot, which the caller fills at once.
+    fn fill(mut self) -> u32 {
+        self.slot.take().expect("filled once")
+    }
+}
+
+impl<P: Pages> Drop for Taken<'_, P> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.inner.slots.give(&self.inner.rt, slot);
+        }
+    }
+}
+
 impl<P: Pages> Inner<P> {
+    /// Writes whole units first, in order, then the parts of units at both ends: these may have to read what
+    /// the rest of the unit holds, and nothing waits for that.
     pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
         let blocks = data.len() as u64 / u64::from(self.options.block_bytes);
         let pieces = self.pieces(block, u32::try_from(blocks).map_err(|_| Error::Range)?)?;
-        let mut rest = data;
-        for (logical, offset, bytes) in pieces {
-            let (part, behind) = rest.split_at(bytes as usize);
-            self.write_unit(logical, offset, part).await?;
-            rest = behind;
+        let unit_bytes = self.layout.shape.unit_bytes;
+        let part = |piece| &data[pieces.offset(piece) as usize..][..piece.2 as usize];
+        let mut turn = None;
+        for piece in pieces.filter(|(_, _, bytes)| *bytes == unit_bytes) {
+            self.write_whole(piece.0, part(piece), &mut turn).await?;
+        }
+        drop(turn);
+        for piece in pieces.filter(|(_, _, bytes)| *bytes < unit_bytes) {
+            self.write_unit(piece.0, piece.1, part(piece)).await?;
         }
         Ok(())
     }
 
-    /// Writes a unit, or part of it: into the pending slot of this unit, or else into a new slot together
-    /// with the unit's old contents.
+    /// Writes a unit: into its pending slot, or else into a new one.
+    async fn write_whole<'a>(
+        &'a self,
+        logical: u32,
+        data: &[u8],
+        turn: &mut Option<Turn<'a, P>>,
+    ) -> Result<(), Error> {
+        if self.merge(logical, 0, data) {
+            return Ok(());
+        }
+        let slot = self.take_slot(turn).await?;
+        // Other writers may have come first during the wait.
+        if !self.merge(logical, 0, data) {
+            self.put_into(slot.fill(), logical, 0, data, true);
+            self.form();
+        }
+        Ok(())
+    }
+
+    /// Writes part of a unit: into its pending slot, or else into a new one together with the unit's old
+    /// contents.
     pub async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
         if self.merge(logical, offset, data) {
             return Ok(());
         }
-        let slot = match self.slots.try_take() {
-            Some(slot) => slot,
-            None => {
-                let since = self.begin_wait();
-                let slot = race(self.slots.take(&self.rt), self.worn.changed(&self.rt, 0)).await;
-                self.end_wait(since, self.blame.buffer);
-                match slot {
-                    Either::First(slot) => slot,
-                    Either::Second(()) => return Err(Error::WornOut),
-                }
-            }
-        };
-        let whole = data.len() as u32 == self.layout.shape.unit_bytes;
+        let slot = self.take_slot(&mut None).await?;
         let mut sensed = None;
         loop {
             if self.state.borrow().worn_out {
-                self.slots.give(&self.rt, slot);
                 return Err(Error::WornOut);
             }
             // Other writers may have come first during the wait.
             if self.merge(logical, offset, data) {
-                self.slots.give(&self.rt, slot);
                 return Ok(());
             }
-            let buffered = self.state.borrow().buffer.find(logical).is_some();
-            if whole || buffered {
+            if self.state.borrow().buffer.find(logical).is_some() {
                 break;
             }
             let known = self.state.borrow().look(logical);
             if known == Some(NONE) || (known.is_some() && sensed == known) {
                 break;
             }
-            match self.sense(logical).await {
-                Ok(at) => sensed = at,
-                Err(error) => {
-                    self.slots.give(&self.rt, slot);
-                    return Err(error);
-                }
-            }
+            sensed = self.sense(logical).await?;
         }
-        self.put_into(slot, logical, offset, data, whole);
+        self.put_into(slot.fill(), logical, offset, data, false);
         self.form();
         Ok(())
+    }
+
+    /// Takes a slot of the buffer for the host. If none is free, one request at a time takes slots: `turn`
+    /// keeps it its place, so that its units go to flash next to each other, and a page that holds one of
+    /// them holds others that a later read of the same range needs. With turns unit by unit, the units of all
+    /// waiting requests would alternate.
+    async fn take_slot<'a>(
+        &'a self,
+        turn: &mut Option<Turn<'a, P>>,
+    ) -> Result<Taken<'a, P>, Error> {
+        let is_next = turn.is_some() || self.turns.available() > 0;
+        let slot = match if is_next { self.slots.try_take() } else { None } {
+            Some(slot) => slot,
+            None => {
+                let since = self.blame.begin_wait(&self.rt, &*self.pages);
+                let wait = async {
+                    if turn.is_none() {
+                        self.turns.take(&self.rt).await;
+                        *turn = Some(Turn(self));
+                    }
+                    self.slots.take(&self.rt).await
+                };
+                let slot = race(wait, self.worn.changed(&self.rt, 0)).await;
+                self.blame.end_wait(&self.rt, &*self.pages, since, self.blame.buffer);
+                match slot {
+                    Either::First(slot) => slot,
+                    Either::Second(()) => return Err(Error::WornOut),
+                }
+            }
+        };
+        let slot = Taken { inner: self, slot: Some(slot) };
+        if self.state.borrow().worn_out { Err(Error::WornOut) } else { Ok(slot) }
     }
 
     /// Merges the data into the pending slot of this unit, if there is one.
@@ -115,6 +182,11 @@ impl<P: Pages> Inner<P> {
         if self.options.cache == Cache::Protected || self.options.mistakes.flush_returns_at_once {
             return Ok(());
         }
+        self.until_on_flash().await
+    }
+
+    /// Returns when all earlier writes and trims are on flash, whatever the buffer survives.
+    pub async fn until_on_flash(&self) -> Result<(), Error> {
         let ticket = {
             let mut state = self.state.borrow_mut();
             state.seal_note();
@@ -123,11 +195,11 @@ impl<P: Pages> Inner<P> {
             ticket
         };
         self.form();
-        let since = self.begin_wait();
+        let since = self.blame.begin_wait(&self.rt, &*self.pages);
         loop {
             let seen = self.landed.version();
             if let Some(done) = self.is_flushed(ticket) {
-                self.end_wait(since, self.blame.flush);
+                self.blame.end_wait(&self.rt, &*self.pages, since, self.blame.flush);
                 done?;
                 return Ok(self.pages.persist()?);
             }
@@ -163,7 +235,7 @@ impl<P: Pages> Inner<P> {
             let mut state = self.state.borrow_mut();
             let Some((stream, write_pointer, planes)) = state.host_row() else { break };
             let mut job = state.host_job(stream, write_pointer, planes, false);
-            job.made_up = self.clocks(write_pointer.die);
+            job.made_up = self.blame.clocks(self.rt.now(), self.pages.collected(write_pointer.die));
             state.queues[write_pointer.die as usize].jobs.push_back(job);
             drop(state);
             self.dies[write_pointer.die as usize].notify(&self.rt);
@@ -228,7 +300,9 @@ impl<P: Pages> Inner<P> {
         if job.collected {
             state.collection.rows -= 1;
         }
-        self.has_landed(&job);
+        if !job.collected && !job.of_map {
+            self.blame.has_landed(self.rt.now(), job.write_pointer.die, job.made_up);
+        }
         if self.layout.shape.reach == 0 || self.options.mistakes.word_lines_stay_open {
             self.is_safe(&mut state, job, failed);
         } else {

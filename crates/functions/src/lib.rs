@@ -1,5 +1,25 @@
 //! Functions on the data path: CRC-32C seal, encryption, filter. The plan key `fastpath.function` and
 //! [`named`] name them.
+//!
+//! ```text
+//!    caller's memory ─ copy ─► outward ─► staging memory ─ DMA ─► drive
+//!                    ◄─ copy ─ inward  ◄─                ◄─ DMA ─
+//! ```
+//!
+//! This crate has no plan, no thread and no I/O: `host::fastpath` calls the functions, block by block.
+//!
+//! ```
+//! use host::fastpath::Function;
+//!
+//! let mut seal = functions::named("crc32c")?.expect("a function");
+//! let mut block = [7; 512];
+//! seal.outward(0, &mut block).expect("the seal rejects no write");
+//! seal.written(0, 512, true);
+//! assert!(seal.inward(0, &mut block).is_ok());
+//! block[100] ^= 1; // the drive returns other data
+//! assert!(seal.inward(0, &mut block).is_err());
+//! # Ok::<(), functions::NoSuchFunction>(())
+//! ```
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ impl<P: HostPort> Remote<P> {
             let place = call.places[fresh];
             let part = Part { page: *page, units: *units, seen: PageRead::Unreadable };
             let operation = self.read_of(&part, place, true, false);
-            self.endpoint(page.die).submit(self, port, place, operation).await;
+            self.endpoint(page.die).submit(&self.store, port, place, operation).await;
             self.count(|counts| {
                 (counts.reads, counts.again) = (counts.reads + 1, counts.again + 1)
             });

@@ -7,8 +7,8 @@ use core::future::{Future, poll_fn};
 use core::pin::pin;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use ftl::{Cache, Error, Ftl};
-use runtime::{Either, Pool, Stage, race};
+use ftl::{Cache, Error, Ftl, Run};
+use runtime::{Either, Pool, Stage, race, stage};
 use wire::Lba;
 
 use super::Options;
@@ -18,8 +18,10 @@ use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 /// Handle on the disk, for one core. Clones share its state.
 pub struct Disk<P: HostPort> {
     shared: Rc<Shared<P>>,
-    /// Index of its port in `Remote::ports`.
+    /// Index in `Remote::ports` of the port that runs its operations: its caller's, or one of the FTL's own.
     number: usize,
+    /// Caller's port and cost of handing over, if the FTL has its own.
+    caller: Option<(usize, Cost)>,
     map: Cost,
     copy: Cost,
 }
@@ -63,17 +65,24 @@ pub(super) fn disks<P: HostPort>(
         unit_bytes: remote.shape.unit_bytes,
         free: Pool::new((0..options.operations).rev()),
         rooms: RefCell::default(),
-        wait: rt.stage("operation wait"),
-        buffer: rt.stage("buffer wait"),
-        flush: rt.stage("flush"),
+        wait: stage!(rt, crate::STAGES, "operation wait"),
+        buffer: stage!(rt, ftl::STAGES, "buffer wait"),
+        flush: stage!(rt, ftl::STAGES, "flush"),
     });
-    let disk = |number: usize| Disk {
-        shared: shared.clone(),
-        number,
-        map: remote.ports[number].cost("map"),
-        copy: remote.ports[number].cost("copy"),
+    let all = remote.ports.len();
+    let own = usize::from(options.own_ports).min(all - 1);
+    let callers = all - own;
+    let disk = |caller: usize| {
+        let number = if own > 0 { callers + caller % own } else { caller };
+        Disk {
+            shared: shared.clone(),
+            number,
+            caller: (own > 0).then(|| (caller, remote.ports[caller].cost("hand over"))),
+            map: remote.ports[number].cost("map"),
+            copy: remote.ports[number].cost("copy"),
+        }
     };
-    (0..remote.ports.len()).map(disk).collect()
+    (0..callers).map(disk).collect()
 }
 
 /// Runs `work` until it ends, or an endpoint is gone.
@@ -132,10 +141,17 @@ impl<P: HostPort> Disk<P> {
     }
 
     /// Number of mapping units that these bytes touch.
-    fn units(&self, lba: Lba, bytes: usize) -> u32 {
+    fn units(&self, lba: Lba, bytes: u64) -> u32 {
         let (block, unit) = (u64::from(self.shared.geometry.block_bytes), self.shared.unit_bytes);
         let (begin, unit) = (lba.0 * block, u64::from(unit));
-        ((begin + bytes as u64).div_ceil(unit) - begin / unit) as u32
+        ((begin + bytes).div_ceil(unit) - begin / unit) as u32
+    }
+
+    /// Passes an operation from the caller's core to the FTL's, or its end back.
+    async fn hand_over(&self) {
+        if let Some((caller, cost)) = self.caller {
+            self.shared.remote.ports[caller].spend(cost).await;
+        }
     }
 
     async fn spend(&self, cost: Cost, times: u32) {
@@ -143,65 +159,25 @@ impl<P: HostPort> Disk<P> {
     }
 
     /// Reads blocks from `lba` until `into` is full: looks up the map, reads each page into host memory, and
-    /// copies the requested bytes.
+    /// copies the requested bytes. The copy of a page follows its read at once, so that no page is evicted
+    /// before it; units that moved during the read are read again in one operation.
     pub async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
         let blocks = match self.shared.geometry.validate(lba, &into) {
             Ok(blocks) => blocks,
             Err(error) => return (into, Err(error)),
         };
         let _number = self.begin().await;
-        let units = self.units(lba, into.bytes());
+        self.hand_over().await;
+        let units = self.units(lba, into.bytes() as u64);
         self.spend(self.map, units).await;
-        let mut done = self.fetch(lba, blocks, &into).await;
-        if done == Ok(false) {
-            // Pages were evicted before the last one arrived. A single unit cannot be evicted.
-            done = self.fetch_by_units(lba, blocks, &into).await;
-        }
-        self.spend(self.copy, units).await;
-        (into, done.map(|_| ()).map_err(|kind| IoError::of(kind, Some(lba))))
-    }
-
-    /// Reads blocks and copies them; returns false if a page was evicted before the end.
-    async fn fetch(&self, lba: Lba, blocks: u32, into: &Buffer) -> Result<bool, Kind> {
-        let (software, remote) = (&self.shared.software, &self.shared.remote);
-        self.ask(software.read(lba.0, blocks)).await?;
-        remote.missed.set(false);
-        let mut seen = 0;
-        let zeros = |from: usize, to: usize| {
-            if from < to {
-                into.part(from, to - from).zero();
-            }
+        let mut put = |at: u32, run: Run<'_>| match run {
+            Run::Bytes(bytes) => into.copy_in(at as usize, bytes),
+            Run::Zeros(bytes) => into.part(at as usize, bytes as usize).zero(),
         };
-        let lent = software.lend(lba.0, blocks, &mut |at, run| {
-            zeros(seen, at as usize);
-            into.copy_in(at as usize, run);
-            seen = at as usize + run.len();
-        });
-        match lent {
-            Ok(()) => {
-                zeros(seen, into.bytes());
-                Ok(true)
-            }
-            Err(_) if remote.missed.get() => Ok(false),
-            Err(_) => Err(Kind::MediaFailed),
-        }
-    }
-
-    async fn fetch_by_units(&self, lba: Lba, blocks: u32, into: &Buffer) -> Result<bool, Kind> {
-        let block_bytes = self.shared.geometry.block_bytes;
-        let per_unit = u64::from(self.shared.unit_bytes / block_bytes);
-        let (mut at, end) = (lba.0, lba.0 + u64::from(blocks));
-        while at < end {
-            let next = ((at / per_unit + 1) * per_unit).min(end);
-            let offset = (at - lba.0) as usize * block_bytes as usize;
-            let bytes = (next - at) as usize * block_bytes as usize;
-            let part = into.part(offset, bytes);
-            if !self.fetch(Lba(at), (next - at) as u32, &part).await? {
-                return Err(Kind::MediaFailed);
-            }
-            at = next;
-        }
-        Ok(true)
+        let done = self.ask(self.shared.software.read_to(lba.0, blocks, &mut put)).await;
+        self.spend(self.copy, units).await;
+        self.hand_over().await;
+        (into, done.map_err(|kind| IoError::of(kind, Some(lba))))
     }
 
     /// Writes all of `from` to the blocks from `lba`: into the write buffer in host memory, and with `fua` to
@@ -211,8 +187,9 @@ impl<P: HostPort> Disk<P> {
             return (from, Err(error));
         }
         let _number = self.begin().await;
+        self.hand_over().await;
         let (shared, software) = (&self.shared, &self.shared.software);
-        let units = self.units(lba, from.bytes());
+        let units = self.units(lba, from.bytes() as u64);
         self.spend(self.map, units).await;
         self.spend(self.copy, units).await;
         let mut room = shared.rooms.borrow_mut().pop().unwrap_or_default();
@@ -225,26 +202,36 @@ impl<P: HostPort> Disk<P> {
             done = self.ask(software.flush()).await;
             shared.remote.rt.record(shared.flush);
         }
+        self.hand_over().await;
         (from, done.map_err(|kind| IoError::of(kind, Some(lba))))
     }
 
     /// Writes all earlier data to flash.
     pub async fn flush(&self) -> Result<(), IoError> {
         let _number = self.begin().await;
+        self.hand_over().await;
         self.spend(self.map, 1).await;
         let done = self.ask(self.shared.software.flush()).await;
         self.shared.remote.rt.record(self.shared.flush);
+        self.hand_over().await;
         done.map_err(|kind| IoError::of(kind, None))
     }
 }
 
 impl<P: HostPort> Disk<P> {
-    /// Deallocates blocks: they read as zeros, and their space is free.
+    /// Deallocates blocks: they read as zeros, and their space is free. Costs one change of the map per
+    /// mapping unit.
     pub async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        let geometry = self.shared.geometry;
+        geometry.validate_range(lba, blocks.into())?;
         let _number = self.begin().await;
-        self.spend(self.map, self.units(lba, 1)).await;
+        self.hand_over().await;
+        // Each unit is changed in the map, like one that is read or written.
+        let bytes = u64::from(blocks) * u64::from(geometry.block_bytes);
+        self.spend(self.map, self.units(lba, bytes)).await;
         let done = self.ask(self.shared.software.trim(lba.0, blocks)).await;
         self.shared.remote.rt.record(self.shared.buffer);
+        self.hand_over().await;
         done.map_err(|kind| IoError::of(kind, Some(lba)))
     }
 }

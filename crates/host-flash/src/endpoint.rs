@@ -1,19 +1,17 @@
 //! One endpoint: its two rings, its command slots, and its completion poller.
 
 use alloc::boxed::Box;
-use alloc::rc::Rc;
 use core::cell::Cell;
 
-use bus::{Buffer, HostPort, OutOfMemory};
-use runtime::{Either, Pool, Rt, Stage, race};
+use bus::{Buffer, Cost, HostPort, OutOfMemory};
+use runtime::{Either, Pool, Rt, Signal, Stage, StageName, race, stage};
 use wire::BusAddr;
 use wire::pages::{
     ANSWER_BYTES, ANSWERS, Answer, COMMAND_BYTES, CONTROL, Command, Control, Operation, RING,
     RINGS, STATUS, STRIDE, State, TAIL,
 };
 
-use super::flash::Remote;
-use super::store::NONE;
+use super::store::{NONE, Store};
 use host::nvme::Completion;
 use host::register::until;
 use host::{InitError, quarantine};
@@ -47,12 +45,14 @@ pub(super) struct Endpoint<P: HostPort> {
     slots: Box<[Slot]>,
     free: Pool<u16>,
     nonsense: Cell<u32>,
+    submit: Cost,
     stages: Stages,
 }
 
 struct Stages {
     completion: Stage,
     noticing: Stage,
+    slot: Stage,
 }
 
 impl<P: HostPort> Endpoint<P> {
@@ -84,12 +84,17 @@ impl<P: HostPort> Endpoint<P> {
             slots: (0..depth).map(slot).collect(),
             free: Pool::new((0..depth).rev()),
             nonsense: Cell::new(0),
+            submit: port.cost("submit"),
             stages: Stages {
-                completion: rt.stage("completion"),
-                noticing: rt.stage(match completion {
-                    Completion::Polled | Completion::Hybrid => "poll",
-                    Completion::Interrupt { .. } => "interrupt",
-                }),
+                completion: stage!(rt, crate::STAGES, "completion"),
+                noticing: rt.stage(StageName::of(
+                    crate::STAGES,
+                    match completion {
+                        Completion::Polled | Completion::Hybrid => "poll",
+                        Completion::Interrupt { .. } => "interrupt",
+                    },
+                )),
+                slot: stage!(rt, crate::STAGES, "slot wait"),
             },
         })
     }
@@ -102,9 +107,9 @@ impl<P: HostPort> Endpoint<P> {
         self.number * STRIDE + offset
     }
 
-    /// Host memory of its rings and slots in bytes.
-    pub fn bytes(&self) -> usize {
-        self.ring.bytes() + self.answers.bytes() + self.slots.len() * size_of::<Slot>()
+    /// Host memory of its rings, and of its slots, in bytes.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.ring.bytes() + self.answers.bytes(), self.slots.len() * size_of::<Slot>())
     }
 
     /// Programs the rings' addresses, and waits until the endpoint is enabled.
@@ -150,15 +155,15 @@ impl<P: HostPort> Endpoint<P> {
     }
 
     /// Waits for a slot and submits a command whose answer goes to this place.
-    pub async fn submit(&self, remote: &Remote<P>, port: &P, place: u16, operation: Operation) {
+    pub async fn submit(&self, store: &Store, port: &P, place: u16, operation: Operation) {
         let slot = match self.free.try_take() {
             Some(slot) => slot,
             None => self.free.take(self.rt()).await,
         };
         let held = Held { endpoint: self, slot: Some(slot) };
-        self.rt().record(remote.stages.slot);
-        port.spend(remote.costs.submit).await;
-        held.launch(remote, port, place, operation);
+        self.rt().record(self.stages.slot);
+        port.spend(self.submit).await;
+        held.launch(store, port, place, operation);
     }
 
     /// Counts a watchdog check; returns true if a command has been in flight for more than `looks` checks.
@@ -185,11 +190,11 @@ impl<P: HostPort> Endpoint<P> {
     }
 
     /// Processes pending answers, at most one ring; returns false after too many invalid ones.
-    fn drain(&self, remote: &Remote<P>) -> bool {
+    fn drain(&self, store: &Store) -> bool {
         for _ in 0..self.entries {
             let Some(bytes) = self.next() else { break };
             self.taken.set(self.taken.get().wrapping_add(1));
-            if !self.deliver(remote, Answer::parse(&bytes)) {
+            if !self.deliver(store, Answer::parse(&bytes)) {
                 self.rt().log("host", "bad answer", self.number.into(), self.taken.get().into());
                 self.nonsense.set(self.nonsense.get() + 1);
             }
@@ -198,7 +203,7 @@ impl<P: HostPort> Endpoint<P> {
     }
 
     /// Validates an answer and delivers it; returns false if it is invalid.
-    fn deliver(&self, remote: &Remote<P>, answer: Option<Answer>) -> bool {
+    fn deliver(&self, store: &Store, answer: Option<Answer>) -> bool {
         let Some(answer) = answer else { return false };
         let index = answer.id & ((1 << SLOT_BITS) - 1);
         let Some(slot) = self.slots.get(usize::from(index)) else { return false };
@@ -215,16 +220,16 @@ impl<P: HostPort> Endpoint<P> {
         }
         let place = slot.place.replace(NONE);
         self.free.give(rt, index);
-        remote.store.ended(rt, place, answer);
+        store.ended(rt, place, answer);
         true
     }
 
-    /// Polls for answers until the endpoint is gone or given up.
-    pub async fn poll_completions(&self, remote: &Remote<P>) {
+    /// Polls for answers until `gone`, or until this endpoint is gone or has sent too many invalid ones.
+    pub async fn poll_completions(&self, store: &Store, gone: &Signal) {
         let mut interrupts = 0;
         let (rt, port) = (self.rt(), &self.port);
         loop {
-            let gone = remote.gone.changed(rt, 0);
+            let gone = gone.changed(rt, 0);
             let come = async {
                 match self.completion {
                     Completion::Polled | Completion::Hybrid => self.on_answer().await,
@@ -236,8 +241,8 @@ impl<P: HostPort> Endpoint<P> {
             if let Either::First(()) = race(gone, come).await {
                 return;
             }
-            if !self.drain(remote) || port.is_gone() {
-                return remote.give_up();
+            if !self.drain(store) || port.is_gone() {
+                return;
             }
             // Woken tasks run before the next poll.
             rt.yield_now().await;
@@ -260,7 +265,7 @@ struct Held<'a, P: HostPort> {
 
 impl<P: HostPort> Held<'_, P> {
     /// Submits the command; the endpoint owns the slot from here on.
-    fn launch(mut self, remote: &Remote<P>, port: &P, place: u16, operation: Operation) {
+    fn launch(mut self, store: &Store, port: &P, place: u16, operation: Operation) {
         let index = self.slot.take().expect("launched once");
         let endpoint = self.endpoint;
         let slot = &endpoint.slots[usize::from(index)];
@@ -269,7 +274,7 @@ impl<P: HostPort> Held<'_, P> {
         slot.looks.set(0);
         slot.place.set(place);
         slot.trace.set(endpoint.rt().trace());
-        remote.store.launch(place);
+        store.launch(place);
         let id = u16::from(turn) << SLOT_BITS | index;
         let command = Command { id, trace: slot.trace.get(), operation };
         let tail = endpoint.tail.get();
@@ -286,9 +291,4 @@ impl<P: HostPort> Drop for Held<'_, P> {
             self.endpoint.free.give(self.endpoint.rt(), slot);
         }
     }
-}
-
-/// Task of a completion poller.
-pub(super) async fn poll_completions<P: HostPort>(remote: Rc<Remote<P>>, number: usize) {
-    remote.endpoints[number].poll_completions(&remote).await;
 }

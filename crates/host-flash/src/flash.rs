@@ -6,8 +6,10 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use bus::{Buffer, Cost, HostPort};
-use ftl::{Erase, Failed, Header, Page, PageRead, Pages, Part, Row, Shape, Steps, Tag, Unit};
-use runtime::{Pool, Rt, Signal, Stage};
+use ftl::{
+    Erase, Failed, Header, Page, PageRead, Pages, Part, Row, Shape, Stats, Steps, Tag, Unit,
+};
+use runtime::{Pool, Rt, Signal, Stage, stage};
 use wire::pages::{Answer, ITEM_BYTES, Operation, PageAt, RowAt, Spare, Status};
 
 use super::endpoint::Endpoint;
@@ -20,7 +22,7 @@ use host::quarantine;
 pub struct Remote<P: HostPort> {
     pub(super) rt: Rt,
     pub(super) ports: Vec<P>,
-    /// Port of the task being polled; the first one by default.
+    /// Port of the task being polled; by default that of the FTL's tasks.
     pub(super) current: Cell<usize>,
     pub(super) endpoints: Vec<Endpoint<P>>,
     pub(super) shape: Shape,
@@ -36,8 +38,6 @@ pub struct Remote<P: HostPort> {
     marked: Signal,
     /// During a mount: the spare bytes of all pages read.
     mounting: RefCell<Option<BTreeMap<u64, Spare>>>,
-    /// Set if a requested page has been evicted.
-    pub(super) missed: Cell<bool>,
     pub(super) gone: Signal,
     pub(super) lists: RefCell<Vec<Vec<u16>>>,
     scratch: RefCell<Vec<u8>>,
@@ -47,13 +47,11 @@ pub struct Remote<P: HostPort> {
 }
 
 pub(super) struct Stages {
-    pub slot: Stage,
     pub room: Stage,
     pub completion: Stage,
 }
 
 pub(super) struct Costs {
-    pub submit: Cost,
     pub complete: Cost,
     pub collect: Cost,
     pub switch: Option<Cost>,
@@ -76,35 +74,72 @@ pub struct Counts {
     pub again: u64,
 }
 
+/// Host memory of a driver and its FTL in bytes, by what it grows with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The map: an entry of 4 bytes for each mapping unit of the capacity.
+    pub map: u64,
+    /// Tables of superblocks, valid units and bad blocks: the flash's size.
+    pub tables: u64,
+    /// The write buffer and its tables: its configured size.
+    pub write_buffer: u64,
+    /// Pages that are read: [`Options::read_memory`](crate::Options::read_memory), and spare bytes of as many
+    /// pages as dies may have under way. Neither grows with the capacity.
+    pub read_pages: u64,
+    /// Rings and slots of commands: endpoints, and commands in flight at each.
+    pub commands: u64,
+    /// Of all of these, memory that the device can access.
+    pub reachable: u64,
+}
+
+impl Memory {
+    /// All of it.
+    pub fn bytes(&self) -> u64 {
+        self.map + self.tables + self.write_buffer + self.read_pages + self.commands
+    }
+
+    /// Memory of two drivers.
+    pub fn and(self, other: Memory) -> Memory {
+        Memory {
+            map: self.map + other.map,
+            tables: self.tables + other.tables,
+            write_buffer: self.write_buffer + other.write_buffer,
+            read_pages: self.read_pages + other.read_pages,
+            commands: self.commands + other.commands,
+            reachable: self.reachable + other.reachable,
+        }
+    }
+}
+
 pub(super) struct Parts<P: HostPort> {
     pub ports: Vec<P>,
     pub endpoints: Vec<Endpoint<P>>,
     pub shape: Shape,
     pub store: Store,
+    /// Port of the FTL's tasks.
+    pub first: usize,
     pub through_host: bool,
     pub interrupted: bool,
 }
 
 impl<P: HostPort> Remote<P> {
     pub(super) fn new(parts: Parts<P>) -> Remote<P> {
-        let Parts { ports, endpoints, shape, store, through_host, interrupted } = parts;
+        let Parts { ports, endpoints, shape, store, first, through_host, interrupted } = parts;
         let (port, rt) = (ports[0].clone(), ports[0].rt().clone());
         let blocks = shape.dies * shape.planes * shape.blocks;
         Remote {
             stages: Stages {
-                slot: rt.stage("slot wait"),
-                room: rt.stage("room wait"),
-                completion: rt.stage("completion"),
+                room: stage!(rt, crate::STAGES, "room wait"),
+                completion: stage!(rt, crate::STAGES, "completion"),
             },
             costs: Costs {
-                submit: port.cost("submit"),
                 complete: port.cost("complete"),
                 collect: port.cost("collect"),
                 switch: interrupted.then(|| port.cost("context switch")),
             },
             rt,
             ports,
-            current: Cell::new(0),
+            current: Cell::new(first),
             endpoints,
             shape,
             store,
@@ -115,7 +150,6 @@ impl<P: HostPort> Remote<P> {
             marks: RefCell::default(),
             marked: Signal::default(),
             mounting: RefCell::new(Some(BTreeMap::new())),
-            missed: Cell::new(false),
             gone: Signal::default(),
             lists: RefCell::default(),
             scratch: RefCell::default(),
@@ -164,11 +198,21 @@ impl<P: HostPort> Remote<P> {
         self.counts.get()
     }
 
-    /// Host memory in bytes: rings, read pages, write buffer.
-    pub fn memory_bytes(&self) -> usize {
-        let rings: usize = self.endpoints.iter().map(Endpoint::bytes).sum();
-        let slots = self.slots.borrow().as_ref().map_or(0, Buffer::bytes);
-        rings + self.store.bytes() + slots + 8 * self.bad.borrow().len()
+    /// Host memory in use, with an FTL of these statistics.
+    pub(super) fn memory(&self, software: &Stats) -> Memory {
+        let rings = self.endpoints.iter().map(Endpoint::bytes);
+        let (rings, slots) = rings.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let buffer = self.slots.borrow().as_ref().map_or(0, Buffer::bytes);
+        let pages: usize = self.store.buffers().into_iter().map(Buffer::bytes).sum();
+        let bad = 8 * self.bad.borrow().len();
+        Memory {
+            map: software.map_bytes,
+            tables: software.memory_bytes - software.map_bytes + bad as u64,
+            write_buffer: buffer as u64 + software.buffer_bytes,
+            read_pages: (pages + self.store.table_bytes()) as u64,
+            commands: (rings + slots) as u64,
+            reachable: (rings + buffer + pages) as u64,
+        }
     }
 
     /// Discards the spare bytes that were kept for the mount.
@@ -212,7 +256,7 @@ impl<P: HostPort> Remote<P> {
     /// Runs one command; returns its answer.
     async fn ask(&self, place: u16, die: u32, operation: Operation) -> Answer {
         let port = self.port();
-        self.endpoint(die).submit(self, port, place, operation).await;
+        self.endpoint(die).submit(&self.store, port, place, operation).await;
         self.answered(port, place).await
     }
 
@@ -246,7 +290,8 @@ impl<P: HostPort> Remote<P> {
         self.lists.borrow_mut().push(order);
         for (part, place) in parts.iter().zip(&call.places) {
             let operation = self.read_of(part, *place, collects, stay);
-            self.endpoint(part.page.die).submit(self, port, *place, operation).await;
+            self.store.begin_read(*place, part.page);
+            self.endpoint(part.page.die).submit(&self.store, port, *place, operation).await;
         }
         self.count(|counts| counts.reads += parts.len() as u64);
         for (at, part) in parts.iter_mut().enumerate() {
@@ -259,10 +304,13 @@ impl<P: HostPort> Remote<P> {
                 _ => PageRead::Unreadable,
             };
         }
-        for (part, place) in parts.iter().zip(call.places.drain(..)) {
+        for (part, place) in parts.iter_mut().zip(call.places.drain(..)) {
             let units = if bare(part) { 0 } else { part.units };
             self.remember(part.page, place);
-            self.store.settle(&self.rt, place, part.page, units);
+            if !self.store.settle(&self.rt, place, units) {
+                // Its units have moved: the caller looks for them elsewhere.
+                part.units = 0;
+            }
         }
     }
 
@@ -297,9 +345,7 @@ impl<P: HostPort> Remote<P> {
             Some(at) => self.store.spare(at, self.shape.units),
             None => {
                 let mounting = self.mounting.borrow();
-                let known = mounting.as_ref().and_then(|seen| seen.get(&self.key(page)).copied());
-                self.missed.set(self.missed.get() || known.is_none());
-                known
+                mounting.as_ref().and_then(|seen| seen.get(&self.key(page)).copied())
             }
         }
     }
@@ -412,7 +458,7 @@ impl<P: HostPort> Pages for Remote<P> {
         self.count(|counts| counts.erases += blocks.len() as u64);
         for (erase, place) in blocks.iter().zip(&call.places) {
             let operation = Operation::Erase(row_at(erase.blocks, 0));
-            self.endpoint(erase.blocks.die).submit(self, port, *place, operation).await;
+            self.endpoint(erase.blocks.die).submit(&self.store, port, *place, operation).await;
         }
         for (erase, place) in blocks.iter_mut().zip(&call.places) {
             let answer = self.answered(port, *place).await;
@@ -434,11 +480,7 @@ impl<P: HostPort> Pages for Remote<P> {
     }
 
     fn lend(&self, at: ftl::Place, put: &mut dyn FnMut(u32, &[u8])) -> bool {
-        let found = self.store.find_units(at.page, 1 << at.unit);
-        let Some(place) = found else {
-            self.missed.set(true);
-            return false;
-        };
+        let Some(place) = self.store.find_units(at.page, 1 << at.unit) else { return false };
         if self.store.spare(place, self.shape.units).is_none() {
             return false;
         }

@@ -13,6 +13,29 @@
 //! memory, and the next start mounts from flash.
 //!
 //! [`Disk::read`] shows the path of one read.
+//!
+//! It is not a driver for SSDs: the device must expose bare flash (`device::pages`). Data that were read
+//! occupy places of host memory (`store.rs`). A call reserves all its places at once, so that no call waits
+//! for places while it holds others, and a reader copies as soon as its pages are there, so that none of them
+//! is evicted before. docs/flash-closer.md describes the interface.
+//!
+//! ```no_run
+//! use bus::HostPort;
+//! use host::InitError;
+//! use host_flash::{Driver, Options};
+//! use wire::Lba;
+//!
+//! async fn first_block(port: impl HostPort, options: Options) -> Result<[u8; 512], InitError> {
+//!     let driver = Driver::start(vec![port.clone()], options).await?;
+//!     let buffer = port.arena().buffer(4096)?;
+//!     let (buffer, read) = driver.disk(0).read(Lba(0), buffer).await;
+//!     read.expect("a readable block");
+//!     let mut block = [0; 512];
+//!     buffer.copy_out(0, &mut block);
+//!     driver.stop().await?;
+//!     Ok(block)
+//! }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -37,7 +60,7 @@ use wire::pages::{
 };
 
 pub use disk::Disk;
-pub use flash::{Counts, Remote};
+pub use flash::{Counts, Memory, Remote};
 pub use host::nvme::Completion;
 
 use endpoint::Endpoint;
@@ -46,8 +69,10 @@ use host::InitError;
 use store::Store;
 
 /// Names of the host costs: a page command's submission, its answer, and the context switch after an
-/// interrupt; of the FTL, a unit looked up, a unit copied from or to the caller, and a unit moved by GC.
-pub const COSTS: &[&str] = &["submit", "complete", "context switch", "map", "copy", "collect"];
+/// interrupt; of the FTL, a unit looked up, a unit copied from or to the caller, and a unit moved by GC; of a
+/// caller, an operation handed to a core of the FTL, or its end noticed.
+pub const COSTS: &[&str] =
+    &["submit", "complete", "context switch", "map", "copy", "collect", "hand over"];
 
 /// Stages recorded in addition to its costs and those of the FTL.
 pub const STAGES: &[&str] =
@@ -71,6 +96,9 @@ pub struct Options {
     pub read_memory: u64,
     /// True if GC copies within an endpoint go through host memory too.
     pub through_host: bool,
+    /// The last ports, this many, are on cores that run the FTL alone. 0: each operation's part of it runs on
+    /// its caller's port, and the rest on the first.
+    pub own_ports: u16,
     /// Age of a command at which its endpoint is given up; up to an eighth more.
     pub timeout: Span,
     /// Options of the FTL.
@@ -131,29 +159,34 @@ pub struct Driver<P: HostPort> {
 }
 
 impl<P: HostPort> Driver<P> {
-    /// Starts all endpoints and mounts their flash. Answers are processed on the first port's core; each port
-    /// has a disk.
+    /// Starts all endpoints and mounts their flash. Answers are processed on the first port's core, or on the
+    /// FTL's own, the endpoints dealt out among them; each other port has a disk.
     ///
     /// # Errors
     /// No such device, it is not supported, it does not become ready in time, or its flash cannot be mounted.
     pub async fn start(ports: Vec<P>, options: Options) -> Result<Driver<P>, InitError> {
         let (shape, count) = identify(&ports[0]).await?;
+        // A caller there must be.
+        let own = usize::from(options.own_ports).min(ports.len() - 1);
+        let first = if own > 0 { ports.len() - own } else { 0 };
         let refuse = |what, found, expected| InitError::Unsupported { what, found, expected };
         let (bare, full) = places(&shape, &options).map_err(|least| {
             refuse("memory for pages", least, "no more than the plan has: that much is needed")
         })?;
         let arena = ports[0].arena();
-        let page_bytes = (shape.units * shape.unit_bytes) as usize;
+        let unit_bytes = shape.unit_bytes as usize;
+        let page_bytes = shape.units as usize * unit_bytes;
         let mut endpoints = Vec::new();
         for number in 0..count {
             let completion = match options.completion {
                 kind @ (Completion::Polled | Completion::Hybrid) => kind,
                 Completion::Interrupt { .. } => Completion::Interrupt { vector: number as u16 },
             };
-            endpoints.push(Endpoint::new(&ports[0], number, options.depth, completion)?);
+            let port = &ports[first + number as usize % own.max(1)];
+            endpoints.push(Endpoint::new(port, number, options.depth, completion)?);
         }
         let room = buffer_bytes(&shape, &options.software);
-        let store = Store::new(arena, bare, full, page_bytes)?;
+        let store = Store::new(arena, bare, full, (page_bytes, unit_bytes))?;
         // The FTL allocates its buffer without error handling, so check here.
         drop(arena.buffer(room)?);
         let remote = Rc::new(Remote::new(Parts {
@@ -161,6 +194,7 @@ impl<P: HostPort> Driver<P> {
             endpoints,
             shape,
             store,
+            first,
             through_host: options.through_host,
             interrupted: matches!(options.completion, Completion::Interrupt { .. }),
         }));
@@ -190,9 +224,9 @@ impl<P: HostPort> Driver<P> {
         self.remote.counts()
     }
 
-    /// Host memory in use by the driver and its FTL, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.remote.memory_bytes()
+    /// Host memory in use by the driver and its FTL.
+    pub fn memory(&self) -> Memory {
+        self.remote.memory(&self.software.stats())
     }
 
     /// Flushes, and disables the endpoints.
@@ -269,7 +303,7 @@ async fn bring_up<P: HostPort>(
             remote.quarantine();
             return Err(error);
         }
-        rt.spawn(endpoint::poll_completions(remote.clone(), number));
+        rt.spawn(poll_completions(remote.clone(), number));
     }
     rt.spawn(watch(remote.clone(), options.timeout));
     rt.spawn(remote.clone().mark());
@@ -296,6 +330,12 @@ fn of_mount(error: MountError) -> InitError {
         _ => ("the map on flash", 0),
     };
     InitError::Unsupported { what, found, expected: "flash that this software can mount" }
+}
+
+/// Task of an endpoint's completion poller. Gives all endpoints up when it ends.
+async fn poll_completions<P: HostPort>(remote: Rc<Remote<P>>, number: usize) {
+    remote.endpoints[number].poll_completions(&remote.store, &remote.gone).await;
+    remote.give_up();
 }
 
 /// Gives the endpoints up if one of them holds a command for too long.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Free ── take ──► Taken ── settle ──► Cached ── evict ──► Taken
-//!    ▲                 │ free              │ a newer read
+//!    ▲                 │ free              │ an erase, or a newer read that has its units too
 //!    └─────────────────┘                   └──► Free
 //! ```
 //!
@@ -53,6 +53,8 @@ struct Place {
     flying: Cell<bool>,
     /// True if its command has no owner any more.
     orphan: Cell<bool>,
+    /// True if the block of its page was erased while the page was being read.
+    stale: Cell<bool>,
     answer: Cell<Option<Answer>>,
     owner: Cell<Option<Parked>>,
 }
@@ -68,6 +70,8 @@ pub(super) struct Store {
     spare: Buffer,
     data: Buffer,
     page_bytes: usize,
+    unit_bytes: usize,
+    scratch: RefCell<Vec<u8>>,
     /// Notified when places may have become available.
     room: Signal,
 }
@@ -79,7 +83,7 @@ impl Store {
         arena: &Arena,
         bare: u16,
         full: u16,
-        page_bytes: usize,
+        (page_bytes, unit_bytes): (usize, usize),
     ) -> Result<Store, OutOfMemory> {
         let count = usize::from(bare) + usize::from(full);
         let place = |_| Place {
@@ -90,6 +94,7 @@ impl Store {
             next: Cell::new(NONE),
             flying: Cell::new(false),
             orphan: Cell::new(false),
+            stale: Cell::new(false),
             answer: Cell::new(None),
             owner: Cell::new(None),
         };
@@ -107,14 +112,15 @@ impl Store {
             spare: arena.buffer(count * SPARE_STRIDE)?,
             data: arena.buffer((usize::from(full) * page_bytes).max(1))?,
             page_bytes,
+            unit_bytes,
+            scratch: RefCell::default(),
             room: Signal::default(),
         })
     }
 
-    /// Host memory in bytes.
-    pub fn bytes(&self) -> usize {
-        let table = self.places.len() * size_of::<Place>() + self.buckets.len() * 2;
-        self.spare.bytes() + self.data.bytes() + table
+    /// Memory of its table in bytes.
+    pub fn table_bytes(&self) -> usize {
+        self.places.len() * size_of::<Place>() + self.buckets.len() * 2
     }
 
     /// Its memory, which an endpoint may write.
@@ -216,18 +222,63 @@ impl Store {
         .await
     }
 
-    /// Caches the content of a place, replacing an older read of the page.
-    pub fn settle(&self, rt: &Rt, at: u16, page: Page, units: u32) {
-        self.forget(rt, page);
-        let (place, bucket) = (self.place(at), self.bucket(page));
+    /// Marks a taken place as the target of a read of this page, until [`settle`](Store::settle).
+    pub fn begin_read(&self, at: u16, page: Page) {
+        let place = self.place(at);
         place.page.set(page);
+        place.stale.set(false);
+    }
+
+    /// Caches the content of a place: these units of its page, with those that an older read of the page has
+    /// brought. Returns false if the page was erased meanwhile; then the place is free.
+    pub fn settle(&self, rt: &Rt, at: u16, units: u32) -> bool {
+        let place = self.place(at);
+        if place.stale.get() {
+            self.free(rt, at);
+            return false;
+        }
+        let page = place.page.get();
         place.units.set(units);
+        if let Some(older) = self.find(page) {
+            if !self.supersede(older, at) {
+                self.free(rt, at);
+                return true;
+            }
+            self.forget(rt, page);
+        }
+        let bucket = self.bucket(page);
         place.pins.set(0);
         place.stage.set(Stage::Cached);
         place.next.set(bucket.replace(at));
         let idle = &self.idle[self.kind(at) as usize];
         idle.set(idle.get() + 1);
         self.room.notify(rt);
+        true
+    }
+
+    /// Copies to `newer` the units that only `older` has of the same page. Returns false if `older` has all
+    /// that `newer` has. A page that is not erased doesn't change, so the two agree.
+    fn supersede(&self, older: u16, newer: u16) -> bool {
+        let (old, new) = (self.place(older), self.place(newer));
+        let good =
+            |place: &Place| place.answer.get().is_some_and(|answer| answer.status == Status::Done);
+        if !good(old) {
+            return true;
+        }
+        let (has, brings) = (old.units.get(), new.units.get());
+        if !good(new) || brings & !has == 0 {
+            return false;
+        }
+        let mut unit = self.scratch.take();
+        unit.resize(self.unit_bytes, 0);
+        for number in (0..u32::BITS).filter(|number| (has & !brings) >> number & 1 != 0) {
+            let offset = number as usize * self.unit_bytes;
+            self.copy_out(older, offset, &mut unit);
+            self.copy_in(newer, offset, &unit);
+        }
+        self.scratch.replace(unit);
+        new.units.set(has | brings);
+        true
     }
 
     /// Removes a page from the cache.
@@ -244,11 +295,14 @@ impl Store {
         self.free(rt, at);
     }
 
-    /// Like [`forget`](Store::forget), for all pages that match `which`.
+    /// Like [`forget`](Store::forget), for all pages that match `which`, because they are erased; also for
+    /// those that are being read.
     pub fn forget_all(&self, rt: &Rt, which: impl Fn(Page) -> bool) {
-        for place in &self.places {
-            if place.stage.get() == Stage::Cached && which(place.page.get()) {
-                self.forget(rt, place.page.get());
+        for place in self.places.iter().filter(|place| which(place.page.get())) {
+            match place.stage.get() {
+                Stage::Cached => self.forget(rt, place.page.get()),
+                Stage::Taken => place.stale.set(true),
+                Stage::Free => {}
             }
         }
     }
@@ -360,38 +414,76 @@ mod tests {
         Page { page, ..NO_PAGE }
     }
 
-    #[test]
-    fn newer_read_replaces_older_and_pinned_pages_stay() {
-        let rt = Rt::simulated(None, Log::Off);
+    const DONE: Answer = Answer { id: 0, status: Status::Done, retries: 0, detail: 0, lap: 1 };
+
+    /// A store of pages of two units of 2 KiB.
+    fn store(bare: u16, full: u16) -> Store {
         let arena = Arena::new(Memory::private(1 << 20, BusAddr(0x10_0000)));
-        let store = Store::new(&arena, 1, 2, 4096).unwrap();
-        let (first, second) = (store.take(Kind::Full), store.take(Kind::Full));
-        assert!(!store.has(Kind::Full, 1));
-        store.settle(&rt, first, page(1), 0b1);
-        store.settle(&rt, second, page(1), 0b11);
+        Store::new(&arena, bare, full, (4096, 2048)).unwrap()
+    }
+
+    /// Reads units of a page, whose bytes are all `byte`.
+    fn read(store: &Store, rt: &Rt, of: Page, units: u32, byte: u8) -> (u16, bool) {
+        let at = store.take(Kind::Full);
+        store.begin_read(at, of);
+        store.launch(at);
+        store.copy_in(at, 0, &[byte; 4096]);
+        store.ended(rt, at, DONE);
+        (at, store.settle(rt, at, units))
+    }
+
+    #[test]
+    fn newer_read_keeps_units_of_older_and_pinned_pages_stay() {
+        let rt = Rt::simulated(None, Log::Off);
+        let store = store(1, 3);
+        let (first, _) = read(&store, &rt, page(1), 0b10, 7);
+        store.pin(first);
+        let (second, _) = read(&store, &rt, page(1), 0b01, 8);
+        assert_eq!(store.find_units(page(1), 0b11), Some(second), "both units in one place");
+        let mut bytes = [0; 4096];
+        store.copy_out(second, 0, &mut bytes);
+        assert!(bytes[..2048] == [8; 2048] && bytes[2048..] == [7; 2048]);
+        // Nothing that the older read lacks: it stays.
+        let (third, settled) = read(&store, &rt, page(1), 0b10, 9);
+        assert!(settled && third != second);
         assert_eq!(store.find_units(page(1), 0b11), Some(second));
+        // The superseded place is in use until it is unpinned.
         assert!(store.has(Kind::Full, 2) && !store.has(Kind::Full, 3));
+        store.unpin(&rt, first);
         store.pin(second);
-        assert!(store.has(Kind::Full, 1) && !store.has(Kind::Full, 2));
+        assert!(store.has(Kind::Full, 2) && !store.has(Kind::Full, 3));
         // A forgotten page in use is not found, and is freed by its last user.
         store.forget(&rt, page(1));
         assert_eq!(store.find(page(1)), None);
-        assert!(!store.has(Kind::Full, 2));
         store.unpin(&rt, second);
+        assert!(store.has(Kind::Full, 3));
+    }
+
+    #[test]
+    fn read_that_an_erase_overtakes_is_not_cached() {
+        let rt = Rt::simulated(None, Log::Off);
+        let store = store(1, 2);
+        let at = store.take(Kind::Full);
+        store.begin_read(at, page(1));
+        store.launch(at);
+        store.forget_all(&rt, |erased| erased == page(1));
+        store.ended(&rt, at, DONE);
+        assert!(!store.settle(&rt, at, 0b1), "the page has been erased since");
+        assert_eq!(store.find(page(1)), None);
         assert!(store.has(Kind::Full, 2));
+        // The next read of the page is a new one.
+        assert!(read(&store, &rt, page(1), 0b1, 1).1);
     }
 
     #[test]
     fn orphan_place_freed_when_command_ends() {
         let rt = Rt::simulated(None, Log::Off);
-        let arena = Arena::new(Memory::private(1 << 20, BusAddr(0x10_0000)));
-        let store = Store::new(&arena, 1, 0, 4096).unwrap();
+        let store = store(1, 0);
         let at = store.take(Kind::Bare);
         store.launch(at);
         store.let_go(&rt, at);
         assert!(!store.has(Kind::Bare, 1));
-        let answer = Answer { id: 0, status: Status::Done, retries: 0, detail: 0, lap: 1 };
-        store.ended(&rt, at, answer);
+        store.ended(&rt, at, DONE);
         assert!(store.has(Kind::Bare, 1));
     }
 }

@@ -80,14 +80,11 @@ impl<D: BlockDevice> Blocking<D> {
     /// Takes the bounce buffer after validating the whole operation, whose pieces alone could each be valid.
     fn take_buffer(&self, lba: Lba, bytes: usize) -> Result<Buffer, IoError> {
         let geometry = self.geometry();
-        let block = u64::from(geometry.block_bytes);
-        if bytes == 0 || !(bytes as u64).is_multiple_of(block) {
-            return Err(IoError::refused(Kind::Refused, lba, "one or more whole blocks"));
+        let (bytes, block) = (bytes as u64, u64::from(geometry.block_bytes));
+        if !bytes.is_multiple_of(block) {
+            return Err(IoError::refused(Kind::Refused, lba, "whole blocks"));
         }
-        let end = lba.0.checked_add(bytes as u64 / block);
-        if end.is_none_or(|end| end > geometry.blocks) {
-            return Err(IoError::refused(Kind::OutOfRange, lba, "blocks below the capacity"));
-        }
+        geometry.validate_range(lba, bytes / block)?;
         match self.buffer.take() {
             Some(buffer) => Ok(buffer),
             None => self

@@ -47,7 +47,8 @@ pub enum Kind {
 pub struct IoError {
     /// Class of the error.
     pub kind: Kind,
-    /// First block of the operation, or the block whose protection information differs; `None` for a flush.
+    /// First block of the operation, or the block whose protection information differs; `None` for an
+    /// operation without blocks, such as a flush.
     pub lba: Option<Lba>,
     /// NVMe status, if the device reported the error.
     pub status: Option<Status>,
@@ -172,10 +173,11 @@ impl fmt::Display for Kind {
 /// `LBA 7: the medium failed: Unrecovered Read Error (status 0x0281)`.
 impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.lba {
-            Some(lba) => write!(f, "LBA {lba}: {}", self.kind)?,
-            None => write!(f, "flush: {}", self.kind)?,
+        // Without an LBA the operation is not known: a flush, or a record of a driver's own.
+        if let Some(lba) = self.lba {
+            write!(f, "LBA {lba}: ")?;
         }
+        self.kind.fmt(f)?;
         if let Some(status) = self.status {
             write!(f, ": {status}")?;
         }
@@ -292,7 +294,9 @@ mod tests {
         );
         let refused = IoError::refused(Kind::OutOfRange, Lba(9), "blocks below the capacity");
         assert_eq!(refused.to_string(), "LBA 9: out of range: expected blocks below the capacity");
-        assert_eq!(IoError::of(Kind::Gone, None).to_string(), "flush: the device is gone");
+        assert_eq!(IoError::of(Kind::Gone, None).to_string(), "the device is gone");
+        let full = IoError::answered(Status::CAPACITY_EXCEEDED, None).to_string();
+        assert!(full.starts_with("no space left: "), "{full}");
         let mismatch = Mismatch { tag: Tag::Guard, expected: 0xd0db, found: 7 };
         assert_eq!(
             IoError::mismatched(mismatch, Lba(9)).to_string(),

@@ -9,9 +9,32 @@
 //!          ◄─ (buffer, result) ─  slot  ◄─ checked completion ─           ◄─
 //! ```
 //!
+//! - [`nvme`]: the NVMe driver, its recovery, queues for threads and cores. [`fastpath`] puts an engine in
+//!   front of it.
+//! - [`dcx`] and [`block`]: the drivers of DC Express and of descriptor blocks.
+//! - [`pci`]: enumeration and interrupt routing without firmware.
+//!
 //! Every driver implements [`BlockDevice`]; [`Blocking`] wraps one for synchronous callers. A [`Buffer`] is
 //! given away for the time of a command and comes back with its result, so a future may be dropped at any
 //! await: memory that the device may still write stays with the command's slot.
+//!
+//! ```no_run
+//! use bus::HostPort;
+//! use host::BlockDevice;
+//! use host::nvme::{Controller, Options, QueueOptions};
+//! use wire::Lba;
+//!
+//! async fn first_block(port: impl HostPort) -> Result<[u8; 512], Box<dyn std::error::Error>> {
+//!     let controller = Controller::start(port, Options::default()).await?;
+//!     let queue = controller.queue(QueueOptions::default()).await?;
+//!     let (buffer, read) = queue.read(Lba(0), queue.buffer(4096)?).await;
+//!     read?;
+//!     let mut block = [0; 512];
+//!     buffer.copy_out(0, &mut block);
+//!     controller.shutdown().await?;
+//!     Ok(block)
+//! }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -28,6 +51,7 @@ mod lifecycle;
 pub mod nvme;
 pub mod pci;
 pub mod register;
+mod slot_bits;
 
 use alloc::rc::Rc;
 use core::future::Future;
@@ -35,6 +59,7 @@ use core::future::Future;
 pub use blocking::Blocking;
 pub use bus::{Buffer, OutOfMemory};
 pub use error::{InitError, IoError, Kind};
+pub use slot_bits::{SLOT_BITS, slot_bits};
 use wire::Lba;
 
 /// Geometry and limits of a block device.

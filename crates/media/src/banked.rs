@@ -4,13 +4,17 @@
 //! The channel carries the rows of one request in sequence, with an overhead for each row after the first.
 //! The latency to the first byte is the access plus those overheads; the stream itself is pipelined with its
 //! consumer.
+//!
+//! A read returns when its first byte can leave, with the time at which its last can, so that medium and link
+//! overlap. A write occupies the channels first, then its banks, [`Timing::write_factor`] times as long.
+//! There is no refresh, no open row, no wear and no error; PCM differs from DRAM by its numbers.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 
-use runtime::{Key, Line, Rt, Span, Time, Waits};
+use runtime::{Key, Line, Rt, Span, Time, Waits, stage};
 
-use crate::contents::{Contents, Keep, STAMP_BYTES};
+use crate::contents::{Contents, Fill, Keep, STAMP_BYTES};
 use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata};
 
 /// Stages that this medium records.
@@ -116,7 +120,10 @@ impl Banked {
             blocks: contents.capacity_bytes() / u64::from(contents.block_bytes()),
             block_bytes: contents.block_bytes(),
             contents: RefCell::new(contents),
-            waits: Waits { turn: rt.stage("media wait"), service: rt.stage("media") },
+            waits: Waits {
+                turn: stage!(rt, STAGES, "media wait"),
+                service: stage!(rt, STAGES, "media"),
+            },
             model,
         }
     }
@@ -320,6 +327,27 @@ impl Media for Banked {
         contents.runs(offset, bytes, &mut { put }).map_err(|_| MediaError::Unreadable)
     }
 
+    #[inline]
+    fn prefetch(&self, at: Extent) {
+        if let Ok(contents) = self.contents.try_borrow() {
+            contents.prefetch(at.block.saturating_mul(self.block_bytes.into()));
+        }
+    }
+
+    fn write_at_once(
+        &self,
+        at: Extent,
+        fill: &mut dyn FnMut(u32, &mut [u8]),
+    ) -> Result<bool, MediaError> {
+        let offset = self.check(at)?;
+        let mut contents = self.contents.borrow_mut();
+        if self.model.is_some() || contents.keep() != Keep::Everything {
+            return Ok(false);
+        }
+        let done = contents.write_runs(offset, at.blocks * self.block_bytes, &mut { fill });
+        done.map_err(|error| MediaError::of_write(&error)).map(|()| true)
+    }
+
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let offset = self.check(at)?;
         self.write_time(at).await;
@@ -336,6 +364,10 @@ impl Media for Banked {
 
     fn blank_from(&self, block: u64) -> u64 {
         self.contents.borrow().blank_from(block)
+    }
+
+    fn fill(&self) -> Option<Fill> {
+        self.contents.borrow().fill()
     }
 
     fn labels(&self) -> Option<&dyn Labels> {

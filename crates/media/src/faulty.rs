@@ -7,7 +7,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use runtime::{Rt, Span, Stage, Time};
+use runtime::{Rt, Span, Stage, Time, stage};
 
 use crate::{Erase, Erasing, Extent, Head, Media, MediaError, Purge};
 
@@ -139,7 +139,12 @@ pub struct Faulty<M> {
 impl<M> Faulty<M> {
     /// Wraps this medium with the faults in `harm`.
     pub fn new(rt: &Rt, medium: Rc<M>, harm: Rc<Harm>) -> Faulty<M> {
-        Faulty { rt: rt.clone(), medium, harm, wait: rt.stage("media wait") }
+        Faulty {
+            rt: rt.clone(),
+            medium,
+            harm,
+            wait: stage!(rt, crate::banked::STAGES, "media wait"),
+        }
     }
 
     /// The wrapped medium.
@@ -179,6 +184,13 @@ impl<M: Media> crate::Layer for Faulty<M> {
         self.medium.read(at).await
     }
 
+    async fn read_placed(&self, at: Extent, places: &[u32]) -> Result<Time, MediaError> {
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
+        self.medium.read_placed(at, places).await
+    }
+
     async fn read_head(&self, at: Extent, bytes: u32) -> Result<Time, MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
@@ -195,6 +207,16 @@ impl<M: Media> crate::Layer for Faulty<M> {
         flipped(&flips, |lent| self.medium.runs(at, lent), put)
     }
 
+    fn runs_placed(
+        &self,
+        at: Extent,
+        places: &[u32],
+        put: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), MediaError> {
+        let flips = self.harm.of(at, self.medium.block_bytes());
+        flipped(&flips, |lent| self.medium.runs_placed(at, places, lent), put)
+    }
+
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
@@ -202,6 +224,27 @@ impl<M: Media> crate::Layer for Faulty<M> {
         self.medium.write(at, data).await?;
         self.harm.mend(at);
         Ok(())
+    }
+
+    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
+        self.medium.write_through(at, data).await?;
+        self.harm.mend(at);
+        Ok(())
+    }
+
+    fn write_at_once(
+        &self,
+        at: Extent,
+        fill: &mut dyn FnMut(u32, &mut [u8]),
+    ) -> Result<bool, MediaError> {
+        let done = !self.harm.has_stuck() && self.medium.write_at_once(at, fill)?;
+        if done {
+            self.harm.mend(at);
+        }
+        Ok(done)
     }
 
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {

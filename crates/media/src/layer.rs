@@ -18,17 +18,25 @@ macro_rules! media_methods {
                 block_bytes() -> u32;
                 runs(at: $crate::Extent, put: &mut dyn FnMut(u32, &[u8]))
                     -> Result<(), $crate::MediaError>;
+                runs_placed(at: $crate::Extent, places: &[u32], put: &mut dyn FnMut(u32, &[u8]))
+                    -> Result<(), $crate::MediaError>;
                 head() -> Option<$crate::Head>;
                 ready_within() -> Option<$crate::runtime::Span>;
                 is_immediate() -> bool;
+                prefetch(at: $crate::Extent) -> ();
                 blank_from(block: u64) -> u64;
+                fill() -> Option<$crate::contents::Fill>;
                 labels() -> Option<&dyn $crate::Labels>;
                 metadata() -> Option<&dyn $crate::BlockMetadata>;
                 purge() -> $crate::Purge<'_>;
+                out_of_range(block: u64, blocks: u64) -> ();
             }
             later {
                 read(at: $crate::Extent) -> Result<$crate::runtime::Time, $crate::MediaError>;
+                read_placed(at: $crate::Extent, places: &[u32])
+                    -> Result<$crate::runtime::Time, $crate::MediaError>;
                 write(at: $crate::Extent, data: &[u8]) -> Result<(), $crate::MediaError>;
+                write_through(at: $crate::Extent, data: &[u8]) -> Result<(), $crate::MediaError>;
                 flush() -> Result<(), $crate::MediaError>;
                 ready() -> ();
                 read_head(at: $crate::Extent, bytes: u32)
@@ -52,6 +60,18 @@ macro_rules! layer {
             /// The medium below.
             fn beneath(&self) -> &Self::Beneath;
 
+            /// [`Media::write_at_once`]. Not as beneath: a layer that changes what a write does must not be
+            /// bypassed by it.
+            #[inline]
+            fn write_at_once(
+                &self,
+                at: $crate::Extent,
+                fill: &mut dyn FnMut(u32, &mut [u8]),
+            ) -> Result<bool, $crate::MediaError> {
+                let _ = (at, fill);
+                Ok(false)
+            }
+
             $(
                 #[doc = concat!("[`Media::", stringify!($now), "`], as beneath.")]
                 #[inline]
@@ -69,6 +89,15 @@ macro_rules! layer {
         }
 
         impl<L: Layer> Media for L {
+            #[inline]
+            fn write_at_once(
+                &self,
+                at: $crate::Extent,
+                fill: &mut dyn FnMut(u32, &mut [u8]),
+            ) -> Result<bool, $crate::MediaError> {
+                Layer::write_at_once(self, at, fill)
+            }
+
             $(
                 #[inline]
                 fn $now(&self $(, $name: $type)*) -> $gives {
@@ -104,6 +133,15 @@ macro_rules! either_impl {
         later { $($later:ident($($named:ident: $typed:ty),*) -> $given:ty;)* }
     ) => {
         impl $crate::Media for $of {
+            #[inline]
+            fn write_at_once(
+                &self,
+                at: $crate::Extent,
+                fill: &mut dyn FnMut(u32, &mut [u8]),
+            ) -> Result<bool, $crate::MediaError> {
+                $crate::either_held!(self $arms write_at_once(at, fill))
+            }
+
             $(
                 #[inline]
                 fn $now(&self $(, $name: $type)*) -> $gives {

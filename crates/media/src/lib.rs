@@ -1,8 +1,48 @@
 //! Media: the contents of a device, and models of the time to access them.
 //!
-//! A medium has blocks, banks and bytes. It is independent of commands and of the bus. [`contents`] stores
-//! data without timing; [`Banked`] adds the timing of DRAM or PCM, [`Disks`] that of rotating disks; [`nand`]
-//! models flash chips; [`Faulty`] injects faults into any of them.
+//! A medium has blocks, banks and bytes. It is independent of commands and of the bus, and has no flash
+//! translation layer: that is `ftl`, over [`nand`] as `device` drives it.
+//!
+//! ```text
+//!    device ─► Media ─┬─ Faulty ─► any medium    injected faults
+//!                     ├─ Part ───► any medium    the blocks of one of several clients
+//!                     ├─ Banked ─┐               DRAM, PCM: channels, banks, rows
+//!                     ├─ Disks  ─┴► Contents     rotating disks: arms, platters, read-ahead
+//!                     └─ device::drive ─► nand   cells, pages, blocks: rules, errors, wear
+//! ```
+//!
+//! [`contents`] stores data without timing: in memory or in a raw image file, whole or as stamps. A plain
+//! medium implements `blocks`, `block_bytes`, `read`, `runs`, `write` and `flush` of [`Media`]. Features that
+//! only some media have are queried: `labels`, `metadata`, `purge`. A medium on top of another is a
+//! [`Layer`], and names the methods that it changes. Blocks can be deallocated ([`Media::deallocate`]); they
+//! read as zeros until they are written. That takes no time: the table in which a real medium records it is
+//! not modelled.
+//!
+//! A live plan lets the medium take its modelled time (`pace = "modelled"`) or not (`"immediate"`).
+//!
+//! ```
+//! use media::contents::{Backing, Contents, Keep, Spec};
+//! use media::{Banked, Extent, Media, Pace, Timing};
+//! use runtime::{Log, Rt, Span, Time};
+//!
+//! let backing = Backing::Memory;
+//! let spec = Spec { capacity_bytes: 1 << 20, block_bytes: 4096, keep: Keep::Everything, backing };
+//! let timing = Timing {
+//!     channels: 2,
+//!     banks: 8,
+//!     row_bytes: 4096,
+//!     first_byte: Span::ns(50),
+//!     next_row: Span::ns(10),
+//!     bytes_per_s: 4_096_000_000, // a row takes 1 us
+//!     write_factor: 1,
+//! };
+//! let rt = Rt::simulated(None, Log::Off);
+//! let medium = Banked::new(&rt, Contents::new(spec)?, Pace::Modelled(timing));
+//! let last_byte = rt.block_on(medium.read(Extent { block: 3, blocks: 1 }))?;
+//! assert_eq!(rt.now(), Time::ZERO + Span::ns(50)); // the first byte is there
+//! assert_eq!(last_byte, Time::ZERO + Span::ns(1050));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![warn(missing_docs)]
 
@@ -14,6 +54,7 @@ mod faulty;
 pub mod files;
 mod layer;
 pub mod nand;
+mod part;
 
 use core::fmt;
 use core::future::Future;
@@ -27,6 +68,7 @@ pub use contents::Contents;
 pub use disks::Disks;
 pub use faulty::{Faulty, Flip, Harm, flipped};
 pub use layer::Layer;
+pub use part::{Part, Range, Refused};
 
 #[doc(hidden)]
 pub use ::runtime;
@@ -100,6 +142,8 @@ pub enum MediaError {
     WriteFault,
     /// No space left in the file system that backs the medium.
     Full,
+    /// The data are not at the place that the reader named.
+    Stale,
 }
 
 impl MediaError {
@@ -114,6 +158,7 @@ impl fmt::Display for MediaError {
             MediaError::Range => "blocks past the end of the medium",
             MediaError::Unreadable => "the medium cannot be read there",
             MediaError::WriteFault => "the medium cannot be written there",
+            MediaError::Stale => "the data are not at the place that was named",
             MediaError::Full => "no space is left behind the medium",
         })
     }
@@ -144,8 +189,49 @@ pub trait Media: 'static {
     /// Writes whole blocks. On completion they are readable, but do not survive a power cut.
     fn write(&self, at: Extent, data: &[u8]) -> impl Future<Output = Result<(), MediaError>>;
 
+    /// As [`write`](Media::write), but completes when the medium itself holds the data, whatever buffer it
+    /// has.
+    fn write_through(
+        &self,
+        at: Extent,
+        data: &[u8],
+    ) -> impl Future<Output = Result<(), MediaError>> {
+        async move {
+            self.write(at, data).await?;
+            self.flush().await
+        }
+    }
+
     /// Completes when all earlier writes survive a power cut.
     fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
+
+    /// As [`read`](Media::read), by the caller's record of the places on flash of these blocks' mapping
+    /// units. A medium without such places ignores them.
+    ///
+    /// # Errors
+    /// [`MediaError::Stale`]: a place is wrong. Otherwise as for `read`.
+    fn read_placed(
+        &self,
+        at: Extent,
+        places: &[u32],
+    ) -> impl Future<Output = Result<Time, MediaError>> {
+        let _ = places;
+        self.read(at)
+    }
+
+    /// As [`runs`](Media::runs), of blocks that were read by these places.
+    ///
+    /// # Errors
+    /// As for `runs`.
+    fn runs_placed(
+        &self,
+        at: Extent,
+        places: &[u32],
+        put: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), MediaError> {
+        let _ = places;
+        self.runs(at, put)
+    }
 
     /// Part of each block that is stored. `None` if all of it.
     fn head(&self) -> Option<Head> {
@@ -168,6 +254,26 @@ pub trait Media: 'static {
         false
     }
 
+    /// Hint: these blocks will be accessed soon. The default does nothing.
+    fn prefetch(&self, at: Extent) {
+        let _ = at;
+    }
+
+    /// Writes whole blocks at once: `fill` receives them run by run, with their offsets, and must fill each
+    /// run. Returns false, without a call of `fill`, if the medium cannot: use [`write`](Media::write). Only
+    /// media that are [immediate](Media::is_immediate) can.
+    ///
+    /// # Errors
+    /// As [`write`](Media::write).
+    fn write_at_once(
+        &self,
+        at: Extent,
+        fill: &mut dyn FnMut(u32, &mut [u8]),
+    ) -> Result<bool, MediaError> {
+        let _ = (at, fill);
+        Ok(false)
+    }
+
     /// As [`read`](Media::read), for the first `bytes` bytes only, if the medium can access less than a
     /// block.
     fn read_head(&self, at: Extent, bytes: u32) -> impl Future<Output = Result<Time, MediaError>> {
@@ -181,11 +287,16 @@ pub trait Media: 'static {
         write_zeros(self, at)
     }
 
-    /// Number of blocks from this one on that were never written and read as zeros, as far as is known
-    /// without reading them.
+    /// Number of blocks from this one on that were never written, as far as is known without reading them.
+    /// They read as zeros, or as its [`fill`](Media::fill).
     fn blank_from(&self, block: u64) -> u64 {
         let _ = block;
         0
+    }
+
+    /// Contents of the blocks that were never written. `None`: zeros.
+    fn fill(&self) -> Option<contents::Fill> {
+        None
     }
 
     /// Storage for labels, if supported.
@@ -201,6 +312,11 @@ pub trait Media: 'static {
     /// Means to purge all data.
     fn purge(&self) -> Purge<'_> {
         Purge::ByBlock
+    }
+
+    /// A command was refused because it names blocks past the end. A [`Part`] counts them; others need not.
+    fn out_of_range(&self, block: u64, blocks: u64) {
+        let _ = (block, blocks);
     }
 }
 

@@ -3,11 +3,15 @@
 
 use runtime::Span;
 
-use super::adaptive::{Shown, kiops, of_size, places, table, without_software};
+use super::ExhibitError;
+use super::adaptive::machine;
+use super::changes::{Change, instead};
+use super::check::{Expected, Mutation, Seen, Spec, Swung};
+use super::exhibit::{Exhibit, Rule, Subject};
 use super::measure::Machine;
+use super::setup::Setup;
+use super::sweep::{Shown, kiops, of_size, places, table, without_software};
 use super::threads::{Done, Threads, run};
-use super::{Claim, Exhibit};
-use world::RunError;
 
 /// Thread counts of the comparison.
 const THREADS: [u32; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 64];
@@ -16,12 +20,92 @@ const TURNAROUNDS: [u64; 4] = [1, 2, 5, 10];
 /// Maximum block size of the device.
 const LARGEST: u32 = 32;
 
-pub(super) fn exhibits(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
-    let mut exhibits = sizing(machine)?;
+/// Mutation: the paper's sizing is blocks of one.
+const BLOCKS_OF_ONE: &str = "blocks of one";
+/// Mutation: gathering is blocks of two that wait.
+const BLOCKS_OF_TWO: &str = "blocks of two";
+
+pub(super) fn tables(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
+    let machine = &machine(setup);
+    let mut exhibits = sizing(setup)?;
     exhibits.push(subsets(machine)?);
     exhibits.push(prefetch(machine)?);
     Ok(exhibits)
 }
+
+fn grid(setup: &Setup) -> Result<Grid, ExhibitError> {
+    without_software(&machine(setup)).once("grid", Grid::measure)
+}
+
+/// Not a row of the paper: its rule against the best fixed size.
+pub(super) const FULL: Spec = Spec {
+    subject: Subject {
+        row: "A4",
+        title: "adaptive over best fixed size, 64 threads",
+        claim: "ours alone: the paper's sizing beside the best fixed size, from twice the largest block on",
+        unit: "%",
+    },
+    mechanism: "a block takes all that are pending",
+    rule: Rule::Shape,
+    shape: "at least 98 % at every turnaround",
+    paper: None,
+    see: |setup| {
+        let grid = grid(setup)?;
+        Ok(Seen::of(grid.full, grid.full >= 98.0))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[Mutation {
+        change: "blocks of one at every load",
+        settings: &[Change::Switch(BLOCKS_OF_ONE)],
+    }],
+    expected: Expected::Holds,
+};
+
+pub(super) const GATHERING: Spec = Spec {
+    subject: Subject {
+        row: "A4",
+        title: "gathering over best fixed size, the least",
+        claim: "ours alone: gathering beside the best fixed size, at every number of threads and turnaround",
+        unit: "%",
+    },
+    mechanism: "a block waits for requests that return soon",
+    rule: Rule::Shape,
+    shape: "at least 98 %",
+    paper: None,
+    see: |setup| {
+        let grid = grid(setup)?;
+        Ok(Seen::of(grid.gathering, grid.gathering >= 98.0))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[Mutation {
+        change: "the paper's sizing in its place",
+        settings: &[instead("block.sizing", "gathering", "adaptive")],
+    }],
+    expected: Expected::Holds,
+};
+
+pub(super) const ALONE: Spec = Spec {
+    subject: Subject {
+        row: "A4",
+        title: "latency that gathering adds to one thread",
+        claim: "ours alone: gathering at depth 1",
+        unit: "us",
+    },
+    mechanism: "a lone thread waits for no other",
+    rule: Rule::Shape,
+    shape: "no latency is added",
+    paper: None,
+    see: |setup| {
+        let grid = grid(setup)?;
+        Ok(Seen::of(grid.added, grid.added <= 0.0))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[Mutation {
+        change: "blocks of two in its place, which wait for 5 us",
+        settings: &[Change::Switch(BLOCKS_OF_TWO)],
+    }],
+    expected: Expected::Holds,
+};
 
 fn thinking(threads: u32, us: u64) -> Threads {
     let window = Span::ms(20);
@@ -29,7 +113,7 @@ fn thinking(threads: u32, us: u64) -> Threads {
 }
 
 /// Best fixed size that this many threads can fill.
-fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), RunError> {
+fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), ExhibitError> {
     let mut sizes = vec![1, 2, 4, 8, 16, 24, LARGEST];
     sizes.extend((1..=4).map(|groups| threads / groups));
     sizes.retain(|size| (1..=LARGEST.min(threads)).contains(size));
@@ -48,6 +132,7 @@ fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), R
 type Rows = Vec<(String, Vec<String>)>;
 
 /// Comparison of the two rules with the best fixed size.
+#[derive(Clone)]
 struct Grid {
     /// kIOPS at that size, and percentages of it by the paper's rule and by ours.
     rows: [Rows; 3],
@@ -56,27 +141,34 @@ struct Grid {
     /// Lowest percentage elsewhere, and where.
     below: (f64, String),
     /// Lowest percentage of our rule.
-    ours: f64,
+    gathering: f64,
     /// Maximum latency that our rule adds for a single thread, us.
     added: f64,
 }
 
 impl Grid {
-    fn measure(machine: &Machine) -> Result<Grid, RunError> {
-        let gathering = machine.with("block.sizing", "gathering");
+    fn measure(machine: &Machine) -> Result<Grid, ExhibitError> {
+        let gathering = match machine.is_switched(BLOCKS_OF_TWO) {
+            true => of_size(machine, 2).with("block.linger", "\"5 us\""),
+            false => machine.with("block.sizing", "gathering"),
+        };
+        let paper = match machine.is_switched(BLOCKS_OF_ONE) {
+            true => of_size(machine, 1),
+            false => machine.clone(),
+        };
         let none = f64::INFINITY;
         let mut grid = Grid {
             rows: Default::default(),
             full: none,
             below: (none, String::new()),
-            ours: none,
+            gathering: none,
             added: 0.0,
         };
         for us in TURNAROUNDS {
             let mut cells: [Vec<String>; 3] = Default::default();
             for threads in THREADS {
                 let (size, best) = best_fixed(machine, threads, us)?;
-                let adaptive = run(machine, thinking(threads, us))?;
+                let adaptive = run(&paper, thinking(threads, us))?;
                 let gathered = run(&gathering, thinking(threads, us))?;
                 let percent = |done: &Done| 100.0 * done.kiops / best.kiops;
                 cells[0].push(format!("{} ({size})", kiops(&best)));
@@ -87,7 +179,7 @@ impl Grid {
                 } else if percent(&adaptive) < grid.below.0 {
                     grid.below = (percent(&adaptive), format!("{threads} threads, {us} us"));
                 }
-                grid.ours = grid.ours.min(percent(&gathered));
+                grid.gathering = grid.gathering.min(percent(&gathered));
                 if threads == 1 {
                     grid.added = grid.added.max(gathered.us - adaptive.us);
                 }
@@ -100,9 +192,9 @@ impl Grid {
     }
 }
 
-fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
-    let grid = Grid::measure(&without_software(machine))?;
-    let [fixed, paper, ours] = &grid.rows;
+fn sizing(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
+    let grid = grid(setup)?;
+    let [fixed, paper, gathering] = &grid.rows;
     let below = format!(
         "the least below {} threads: {:.1}, {}; there a block takes all that are pending, and those that \
          return while it is in progress",
@@ -116,17 +208,6 @@ fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
          longer than the block",
         "of the few; which thread is in which block is left to chance, and stays as it is",
     ];
-    let claim = |what, shape: &str, holds, number, ours| {
-        Exhibit::Claim(Claim {
-            what,
-            shape: shape.into(),
-            holds,
-            number,
-            ours,
-            assumed: Vec::new(),
-        })
-    };
-    let (good, least) = ("at least 98 %", "the least, percent");
     Ok(vec![
         by_turnaround(
             "The best fixed size, kIOPS (and the size), by turnaround and threads; reads of 4 KiB",
@@ -134,28 +215,7 @@ fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
             &[],
         ),
         by_turnaround("The paper's adaptive sizing, percent of that", paper, &notes),
-        by_turnaround("Our gathering, percent of that", ours, &[]),
-        claim(
-            "Adaptive against the best fixed size, from twice the largest block on",
-            good,
-            grid.full >= 98.0,
-            least,
-            grid.full,
-        ),
-        claim(
-            "Gathering against the best fixed size, at every number of threads and turnaround",
-            good,
-            grid.ours >= 98.0,
-            least,
-            grid.ours,
-        ),
-        claim(
-            "Gathering at depth 1",
-            "a lone thread waits for no other: no latency is added",
-            grid.added <= 0.0,
-            "us added",
-            grid.added,
-        ),
+        by_turnaround("Our gathering, percent of that", gathering, &[]),
     ])
 }
 

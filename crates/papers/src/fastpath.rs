@@ -5,11 +5,15 @@ use std::path::Path;
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
+use super::ExhibitError;
+use super::changes::{Change, set};
+use super::check::{Expected, Mutation, Seen, Spec, Swung};
+use super::exhibit::{Axis, Exhibit, Figure, Rule, Series, Subject, Table};
 use super::measure::Machine;
-use super::{Claim, Exhibit, Row, Table, Validated};
+use super::setup::Setup;
 use world::interfaces::FASTPATH;
 use world::work::Work;
-use world::{self, Options, RunError};
+use world::{self, Options};
 
 /// A kind of access: its job-file keyword, and table III: the baseline and FastPath, us.
 struct Kind {
@@ -39,25 +43,29 @@ const CALLER: &[&str] = &["request", "take response"];
 const ROOT: &[&str] =
     &["doorbell", "fetch", "host read", "link wait", "data transfer", "completion"];
 
-pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
-    let board = Machine::of("fastpath");
-    let mut exhibits = vec![table_iii(&board)?];
-    for (kind, what) in [
-        (&KINDS[1], "Table III: random reads of 4 KiB through FastPath"),
-        (&KINDS[3], "Table III: random writes of 4 KiB through FastPath"),
-    ] {
-        exhibits.push(latency(&board, kind, what)?);
-    }
-    exhibits.push(figure_2());
-    exhibits.push(less(&board)?);
-    exhibits.push(figure_4(&board)?);
-    exhibits.push(generated_before(&board)?);
+const PLANS: &[&str] = &["fastpath"];
+
+/// 90 % of the baseline of random reads, 321.8 us (table III), which is not the device's.
+const KERNEL: Mutation = Mutation {
+    change: "each request through the kernel: 90 % of the baseline's 321.8 us",
+    settings: &[set("fastpath.costs.request", "\"290 us\"")],
+};
+
+fn board(setup: &Setup) -> Machine {
+    setup.machine("fastpath")
+}
+
+pub(super) fn figures(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
+    let board = board(setup);
+    let mut exhibits = vec![table_iii(&board)?, figure_2()];
+    exhibits.extend(figure_4(&board)?);
     exhibits.push(figure_5(&board)?);
     exhibits.push(blocks_in_one_fpga(&board)?);
     Ok(exhibits)
 }
 
 /// Results of requests of one kind.
+#[derive(Clone)]
 struct Done {
     us: f64,
     parts: Vec<(&'static str, f64)>,
@@ -74,7 +82,7 @@ impl Done {
 
 /// Runs requests of `bytes` bytes at queue depth `depth`. For writes, the drive's bandwidth is its advertised
 /// write bandwidth.
-fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, RunError> {
+fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, ExhibitError> {
     let writes = rw.ends_with("write");
     let machine = match writes {
         true => &machine.with("medium.timing.bandwidth", "800 MB/s"),
@@ -85,11 +93,15 @@ fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, RunE
         "[j]\nrw={rw}\nbs={bytes}\niodepth={depth}\nsize=64m\nio_size=1t\nnorandommap=1\n\
          number_ios={count}\n"
     );
-    let work = Work::parse(Path::new("papers"), &job, Mapping::default()).map_err(RunError::of)?;
+    machine.once(&job, |machine| run_once(machine, writes, bytes, &job))
+}
+
+fn run_once(machine: &Machine, writes: bool, bytes: u32, job: &str) -> Result<Done, ExhibitError> {
+    let work = Work::parse(Path::new("papers"), job, Mapping::default())?;
     let mut run_result = world::simulate(FASTPATH, &machine.open()?, &work, Options::default())?;
     let job_result = run_result.jobs.remove(0).1;
     if job_result.errors() > 0 {
-        return Err(RunError(job_result.messages.join("; ")));
+        return Err(ExhibitError::Job(job_result.messages));
     }
     let kind = if writes { OpKind::Write } else { OpKind::Read };
     let (mean, stats) = (job_result.stats.breakdowns[&kind].mean(), job_result.stats.of(kind));
@@ -111,12 +123,7 @@ fn cells(values: &[f64]) -> Vec<String> {
     values.iter().map(|value| format!("{value:.2}")).collect()
 }
 
-fn table(what: &str, columns: &[&str], lines: Vec<Vec<String>>, notes: &[&str]) -> Exhibit {
-    let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
-    Exhibit::Table(Table { what: what.into(), columns: owned(columns), lines, notes: owned(notes) })
-}
-
-fn table_iii(board: &Machine) -> Result<Exhibit, RunError> {
+fn table_iii(board: &Machine) -> Result<Exhibit, ExhibitError> {
     let mut lines = Vec::new();
     for kind in &KINDS {
         let done = run(board, kind.rw, 4096, 1)?;
@@ -127,7 +134,7 @@ fn table_iii(board: &Machine) -> Result<Exhibit, RunError> {
         line.push(format!("{:.0}", done.of(&["control", "submit", "complete", "respond"]) * 125.0));
         lines.push(line);
     }
-    Ok(table(
+    Ok(Table::exhibit(
         "Table III: 4 KiB through FastPath at depth 1, us",
         &[
             "",
@@ -151,20 +158,46 @@ fn table_iii(board: &Machine) -> Result<Exhibit, RunError> {
     ))
 }
 
-fn latency(board: &Machine, kind: &Kind, what: &'static str) -> Result<Exhibit, RunError> {
-    let number = |machine: &Machine| Ok(run(machine, kind.rw, 4096, 1)?.us);
-    let done = run(board, kind.rw, 4096, 1)?;
-    Ok(Exhibit::Row(Row {
-        what,
-        unit: "us",
-        paper: kind.paper,
-        ours: done.us,
-        validated: Validated::Shape(done.us < kind.paper && done.us < kind.baseline),
-        shape: "below the baseline, and our sum of known costs stays below the paper's",
-        parts: done.parts,
-        assumed: board.swings(number)?,
-    }))
+/// A latency of table III.
+fn latency(setup: &Setup, kind: &Kind) -> Result<Seen, ExhibitError> {
+    let done = run(&board(setup), kind.rw, 4096, 1)?;
+    let below = done.us < kind.paper && done.us < kind.baseline;
+    Ok(Seen::of(done.us, below).parts(&done.parts))
 }
+
+pub(super) const RANDOM_READS: Spec = Spec {
+    subject: Subject {
+        row: "E7",
+        title: "random reads of 4 KiB",
+        claim: "random reads of 4 KiB through FastPath (table III)",
+        unit: "us",
+    },
+    mechanism: "requests go to the engine, past the kernel",
+    rule: Rule::Shape,
+    shape: "below the baseline, and our sum of known costs stays below the paper's",
+    paper: Some(KINDS[1].paper),
+    see: |setup| latency(setup, &KINDS[1]),
+    swung: Swung { plans: PLANS, number: None },
+    mutations: &[KERNEL],
+    expected: Expected::Holds,
+};
+
+pub(super) const RANDOM_WRITES: Spec = Spec {
+    subject: Subject {
+        row: "E7",
+        title: "random writes of 4 KiB",
+        claim: "random writes of 4 KiB through FastPath (table III)",
+        unit: "us",
+    },
+    mechanism: "requests go to the engine, past the kernel",
+    rule: Rule::Shape,
+    shape: "below the baseline, and our sum of known costs stays below the paper's",
+    paper: Some(KINDS[3].paper),
+    see: |setup| latency(setup, &KINDS[3]),
+    swung: Swung { plans: PLANS, number: None },
+    mutations: &[KERNEL],
+    expected: Expected::Holds,
+};
 
 /// The paper's own numbers: its baseline minus the device.
 fn figure_2() -> Exhibit {
@@ -174,7 +207,7 @@ fn figure_2() -> Exhibit {
         line.extend(cells(&[kind.baseline, low, high, kind.baseline - high, kind.baseline - low]));
         line
     };
-    table(
+    Table::exhibit(
         "Figure 2's text: the baseline, 4 KiB, us; 9 to 10 % are the device's (C)",
         &["", "baseline", "device, least", "most", "software, least", "most"],
         KINDS.iter().map(line).collect(),
@@ -182,88 +215,151 @@ fn figure_2() -> Exhibit {
     )
 }
 
-fn less(board: &Machine) -> Result<Exhibit, RunError> {
-    let mut gains = Vec::new();
-    for kind in &KINDS {
-        let ours = run(board, kind.rw, 4096, 1)?.us;
-        gains.push((
-            100.0 * (1.0 - ours / kind.baseline),
-            100.0 * (1.0 - kind.paper / kind.baseline),
-        ));
-    }
-    let holds = gains.iter().all(|(ours, paper)| ours >= paper);
-    Ok(Exhibit::Claim(Claim {
-        what: "Up to 67 % less for reads and 71 % less for writes (section IV.A), of the paper's baseline",
-        shape: "less by at least as much for each of the four, as the remainder of Table III is missing here"
-            .into(),
-        holds,
-        number: "random reads, % less",
-        ours: gains[1].0,
-        assumed: Vec::new(),
-    }))
+fn shorter(setup: &Setup, kind: &Kind) -> Result<f64, ExhibitError> {
+    Ok(100.0 * (1.0 - run(&board(setup), kind.rw, 4096, 1)?.us / kind.baseline))
 }
 
-fn figure_4(board: &Machine) -> Result<Exhibit, RunError> {
+pub(super) const LESS: Spec = Spec {
+    subject: Subject {
+        row: "E7",
+        title: "random reads: less than the baseline",
+        claim: "up to 67 % less for reads and 71 % less for writes (section IV.A), of the paper's baseline",
+        unit: "%",
+    },
+    mechanism: "requests go to the engine, past the kernel",
+    rule: Rule::Shape,
+    shape: "less by at least as much for each of the four, as the remainder of table III is missing here",
+    paper: Some(67.0),
+    see: |setup| {
+        let mut holds = true;
+        for kind in &KINDS {
+            holds &= shorter(setup, kind)? >= 100.0 * (1.0 - kind.paper / kind.baseline);
+        }
+        Ok(Seen::of(shorter(setup, &KINDS[1])?, holds))
+    },
+    swung: Swung { plans: PLANS, number: Some(|setup| shorter(setup, &KINDS[1])) },
+    mutations: &[KERNEL],
+    expected: Expected::Holds,
+};
+
+fn figure_4(board: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
+    const WAYS: [(char, &str, &str, u32); 4] = [
+        ('r', "read, 1", "randread", 1),
+        ('w', "write, 1", "randwrite", 1),
+        ('R', "read, 32 in flight", "randread", DEEP),
+        ('W', "write, 32", "randwrite", DEEP),
+    ];
     let mut lines = Vec::new();
+    let mut series: Vec<_> = WAYS.map(|way| Series::ours(way.0, way.1, Vec::new())).into();
     for size in SIZES {
-        let at = |rw, depth| Ok::<f64, RunError>(run(board, rw, size << 10, depth)?.megabytes);
         let mut line = vec![format!("{size}")];
-        let values = [
-            at("randread", 1)?,
-            at("randwrite", 1)?,
-            at("randread", DEEP)?,
-            at("randwrite", DEEP)?,
-        ];
-        line.extend(values.iter().map(|value| format!("{value:.0}")));
+        for ((_, _, rw, depth), series) in WAYS.iter().zip(&mut series) {
+            let megabytes = run(board, rw, size << 10, *depth)?.megabytes;
+            line.push(format!("{megabytes:.0}"));
+            series.points.push((f64::from(size << 10), megabytes));
+        }
         lines.push(line);
     }
-    Ok(table(
-        "Figure 4: bandwidth by KiB of a request, MB/s",
-        &["KiB", "read, 1", "write, 1", "read, 32 in flight", "write, 32"],
-        lines,
-        &[
-            "the paper: from 160 MB/s (random write) to 575 MB/s (random read) through fio on its ARM cores, \
-             from 4 KiB to 128 KiB; depth and points are not in the text",
-            "the drive's advertised limits: 1 GB/s for reads, 800 MB/s for writes",
-        ],
-    ))
+    let ends = vec![(4096.0, 160.0), (f64::from(128 << 10), 575.0)];
+    series.push(Series::paper('P', "the least (random write) and the most (random read)", ends));
+    Ok(vec![
+        Table::exhibit(
+            "Figure 4: bandwidth by KiB of a request, MB/s",
+            &["KiB", "read, 1", "write, 1", "read, 32 in flight", "write, 32"],
+            lines,
+            &[
+                "the paper: from 160 MB/s (random write) to 575 MB/s (random read) through fio on its ARM \
+                 cores, from 4 KiB to 128 KiB; depth and points are not in the text",
+                "the drive's advertised limits: 1 GB/s for reads, 800 MB/s for writes",
+            ],
+        ),
+        Exhibit::Figure(Figure {
+            caption: "Figure 4: bandwidth".into(),
+            number: "Figure 4",
+            x: Axis { label: "a request", unit: "B", logarithmic: true },
+            y: Axis { label: "bandwidth", unit: "MB/s", logarithmic: false },
+            series,
+        }),
+    ])
 }
 
-fn generated_before(board: &Machine) -> Result<Exhibit, RunError> {
-    let number = |machine: &Machine| Ok(run(machine, "randwrite", 128 << 10, DEEP)?.megabytes);
-    let ours = number(board)?;
-    Ok(Exhibit::Row(Row {
-        what: "Requests generated before: \"close to 800 MBps\" (section IV.A); ours: writes, 128 KiB, 32 in \
-               flight",
+pub(super) const BEFORE: Spec = Spec {
+    subject: Subject {
+        row: "E7",
+        title: "requests generated before, 128 KiB writes",
+        claim: "requests generated before: \"close to 800 MBps\" (section IV.A); ours: writes, 128 KiB, \
+            32 in \
+                flight",
         unit: "MB/s",
-        paper: 800.0,
-        ours,
-        validated: Validated::Shape(ours > 0.9 * 800.0 && ours <= 800.0),
-        shape: "the drive is what limits: more than nine tenths of what it can take",
-        parts: Vec::new(),
-        assumed: Vec::new(),
-    }))
+    },
+    mechanism: "the engine has requests in flight while the drive works",
+    rule: Rule::Shape,
+    shape: "the drive is what limits: more than nine tenths of what it can take",
+    paper: Some(800.0),
+    see: |setup| {
+        let depth = if setup.is_switched(ONE_AT_A_TIME) { 1 } else { DEEP };
+        let ours = run(&board(setup), "randwrite", 128 << 10, depth)?.megabytes;
+        Ok(Seen::of(ours, ours > 0.9 * 800.0 && ours <= 800.0))
+    },
+    swung: Swung { plans: PLANS, number: None },
+    mutations: &[Mutation {
+        change: "one request at a time",
+        settings: &[Change::Switch(ONE_AT_A_TIME)],
+    }],
+    expected: Expected::Holds,
+};
+
+const ONE_AT_A_TIME: &str = "one request at a time";
+
+fn by_size(board: &Machine) -> Result<Vec<f64>, ExhibitError> {
+    SIZES.iter().map(|size| Ok(run(board, "randread", size << 10, 1)?.iops)).collect()
 }
 
-fn figure_5(board: &Machine) -> Result<Exhibit, RunError> {
-    let mut rates = Vec::new();
-    for size in SIZES {
-        rates.push(run(board, "randread", size << 10, 1)?.iops);
-    }
-    let baseline = 1e6 / KINDS[1].baseline;
-    let falls = rates.windows(2).all(|pair| pair[1] < pair[0]);
-    Ok(Exhibit::Claim(Claim {
-        what: "Figure 5: at least five times the baseline's IOPS, and fewer the larger the blocks",
-        shape: format!("both hold at depth 1: {:.1} times at 4 KiB", rates[0] / baseline),
-        holds: falls && rates[0] >= 5.0 * baseline,
-        number: "random reads of 4 KiB, IOPS",
-        ours: rates[0],
-        assumed: Vec::new(),
+pub(super) const IOPS: Spec = Spec {
+    subject: Subject {
+        row: "E7",
+        title: "4 KiB random reads over the baseline",
+        claim: "at least five times the baseline's IOPS, and fewer the larger the blocks (figure 5)",
+        unit: "x",
+    },
+    mechanism: "requests go to the engine, past the kernel; larger ones are split into more commands",
+    rule: Rule::Shape,
+    shape: "both hold at depth 1",
+    paper: Some(5.0),
+    see: |setup| {
+        let rates = by_size(&board(setup))?;
+        let times = rates[0] * KINDS[1].baseline / 1e6;
+        let falls = rates.windows(2).all(|pair| pair[1] < pair[0]);
+        Ok(Seen::of(times, falls && times >= 5.0).with(format!("{:.0} IOPS at 4 KiB", rates[0])))
+    },
+    swung: Swung {
+        plans: PLANS,
+        number: Some(|setup| {
+            Ok(run(&board(setup), "randread", 4096, 1)?.iops * KINDS[1].baseline / 1e6)
+        }),
+    },
+    mutations: &[KERNEL],
+    expected: Expected::Holds,
+};
+
+fn figure_5(board: &Machine) -> Result<Exhibit, ExhibitError> {
+    let rates = by_size(board)?;
+    let points = SIZES.iter().zip(rates).map(|(size, iops)| (f64::from(size << 10), iops / 1e3));
+    let baseline = vec![(4096.0, 1e3 / KINDS[1].baseline)];
+    Ok(Exhibit::Figure(Figure {
+        caption: "Figure 5: random reads, one at a time".into(),
+        number: "Figure 5",
+        x: Axis { label: "a request", unit: "B", logarithmic: true },
+        y: Axis { label: "rate", unit: "kIOPS", logarithmic: false },
+        series: vec![
+            Series::ours('f', "FastPath", points.collect()),
+            Series::paper('B', "the baseline of table III", baseline),
+        ],
     }))
 }
 
 /// Configurations beyond the paper, whose root complex has one port and whose host has two cores.
-fn blocks_in_one_fpga(board: &Machine) -> Result<Exhibit, RunError> {
+fn blocks_in_one_fpga(board: &Machine) -> Result<Exhibit, ExhibitError> {
     let mut lines = Vec::new();
     for engines in ["1", "2", "4"] {
         let machine =
@@ -276,7 +372,7 @@ fn blocks_in_one_fpga(board: &Machine) -> Result<Exhibit, RunError> {
             format!("{:.0}", done.megabytes),
         ]);
     }
-    Ok(table(
+    Ok(Table::exhibit(
         "Beyond the paper: several engines, a drive of 1 us and 8 GB/s, 4 KiB, 64 in flight",
         &["engines", "IOPS", "MB/s"],
         lines,

@@ -6,12 +6,15 @@ use std::path::Path;
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
-use super::flash_closer::{SCALE, row, table};
-use super::flash_ssds::{Load, Measured, Ssd, run, simulate};
+use super::ExhibitError;
+use super::changes::Change;
+use super::check::{Expected, Mutation, Seen, Spec, Swung};
+use super::exhibit::{Exhibit, Rule, Subject, Table};
+use super::flash_ssds::{IN_DEVICE, Load, Measured, Ssd, run, simulate};
 use super::measure::Machine;
-use super::{Claim, Exhibit};
+use super::setup::Setup;
+use world::Options;
 use world::work::Work;
-use world::{Options, RunError};
 
 /// Size of the paper's array.
 const FIVE: u32 = 5;
@@ -25,10 +28,8 @@ const BLOCKS: &str = "16";
 const PARITY: &str = "{ parity = { value = \"80 ns\", source = \"assumed: 512 bytes read twice and written \
     once at 19.2 GB/s, DDR3-1333 in two channels\" } }";
 
-/// Reason for which coordinated garbage collection does not shorten reads here.
-const WAITED: &str = "a member that waits for its turn has less space left, of few superblocks: of \
-    writes 99 % take longer. By plan small-flash with 64 blocks of each chip reads gain \
-    (docs/flash-closer.md)";
+/// Mutation: requests as long as one member's part.
+const ONE_MEMBER: &str = "requests of one member";
 
 /// Array level, and coordination of garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,77 +52,195 @@ impl Kind {
     }
 }
 
-fn array(ssd: Ssd, devices: u32, kind: Kind) -> Machine {
+fn array(setup: &Setup, ssd: Ssd, devices: u32, kind: Kind) -> Machine {
     let Kind { layout, collections } = kind;
     let table = format!(
         "{{ devices = {devices}, layout = \"{layout}\", chunk = \"{CHUNK} B\", lanes = 16, \
          collections = \"{collections}\", costs = {PARITY} }}"
     );
-    ssd.machine().with("array", &table).with("host.memory", "1 GiB")
+    ssd.machine(setup).with("array", &table).with("host.memory", "1 GiB")
 }
 
-pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
-    let mut exhibits = hosts()?;
-    exhibits.extend(stragglers()?);
-    Ok(exhibits)
+const LOAD: Load = Load { rw: "randwrite", bytes: 512, depth: 128, workers: 4, amount: 6 << 20 };
+
+fn loaded(setup: &Setup, ssd: Ssd, devices: u32, kind: Kind) -> Result<Measured, ExhibitError> {
+    run(&array(setup, ssd, devices, kind), &LOAD)
+}
+
+/// Host memory with arrays of growing size, of drives in full size, bytes.
+fn growing(setup: &Setup, ssd: Ssd) -> Result<Vec<f64>, ExhibitError> {
+    let of = |devices: &u32| Ok(loaded(setup, ssd, *devices, STRIPED)?.memory_in_full());
+    GROWING.iter().map(of).collect()
+}
+
+/// Increase per member: callers' buffers are in all of them, and constant.
+fn each(memory: &[f64]) -> f64 {
+    (memory[4] - memory[0]) / f64::from(GROWING[4] - GROWING[0])
+}
+
+pub(super) const FIVE_SSDS: Spec = Spec {
+    subject: Subject {
+        row: "C12",
+        title: "host memory of five from-scratch SSDs",
+        claim: "host memory that five from-scratch SSDs take, in full size: about 50 GB (section 5)",
+        unit: "GiB",
+    },
+    mechanism: "each member's map, tables and buffer are in the host's memory",
+    rule: Rule::Shape,
+    shape: "each member adds as much as the others, to 5 %, and at least 1 GiB",
+    paper: Some(50.0),
+    see: |setup| {
+        let closer = growing(setup, Ssd::Closer)?;
+        let each = each(&closer);
+        let five = f64::from(FIVE) * each / f64::from(1 << 30);
+        let straight = (closer[3] - closer[0]) / (f64::from(FIVE - 1) * each);
+        Ok(Seen::of(five, (straight - 1.0).abs() < 0.05 && five >= f64::from(FIVE)))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[IN_DEVICE],
+    expected: Expected::Holds,
+};
+
+pub(super) const OF_ITS_OWN: Spec = Spec {
+    subject: Subject {
+        row: "C12",
+        title: "memory that a bridge-based member adds",
+        claim: "an array of bridge-based SSDs has its flash software to itself (section 5)",
+        unit: "KiB",
+    },
+    mechanism: "each member's map, tables and buffer are in the host's memory",
+    rule: Rule::Shape,
+    shape: "a member adds less than a tenth of what a from-scratch SSD adds",
+    paper: None,
+    see: |setup| {
+        let bridge = each(&growing(setup, Ssd::Bridge)?);
+        let closer = each(&growing(setup, Ssd::Closer)?);
+        Ok(Seen::of(bridge / 1024.0, bridge < closer / 10.0))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[IN_DEVICE],
+    expected: Expected::Holds,
+};
+
+/// The 99th percentile of reads by one SSD and by five, us.
+fn of_one_and_five(setup: &Setup, ssd: Ssd) -> Result<Seen, ExhibitError> {
+    let (one, five) = (tail(setup, ssd, 1, STRIPED)?, tail(setup, ssd, FIVE, STRIPED)?);
+    let (one, five) = (one.reads[1], five.reads[1]);
+    let seen = Seen::of(five / one, five > one);
+    Ok(seen.with(format!("99 % of reads take at most {one:.0} us by one, {five:.0} by five")))
+}
+
+const PARTS_OF_ONE: Mutation = Mutation {
+    change: "requests that reach one member each",
+    settings: &[Change::Switch(ONE_MEMBER)],
+};
+
+pub(super) const STRAGGLER: Spec = Spec {
+    subject: Subject {
+        row: "C12",
+        title: "99 % of reads, five bridges over one",
+        claim: "a straggler is likelier among five bridge-based SSDs (section 5)",
+        unit: "x",
+    },
+    mechanism: "a request ends with the slowest of its parts",
+    rule: Rule::Shape,
+    shape: "the 99th percentile is longer",
+    paper: None,
+    see: |setup| {
+        let seen = of_one_and_five(setup, Ssd::Bridge)?;
+        let parity = tail(setup, Ssd::Bridge, FIVE, PARITIES)?.reads[1];
+        let one = tail(setup, Ssd::Bridge, 1, STRIPED)?.reads[1];
+        let ratio = parity / one;
+        Ok(seen.with(format!(
+            "striped members get the same requests and collect in step; with a parity they do not: {ratio:.2}"
+        )))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[PARTS_OF_ONE],
+    expected: Expected::Holds,
+};
+
+pub(super) const STRAGGLER_CLOSER: Spec = Spec {
+    subject: Subject {
+        row: "C12",
+        title: "99 % of reads, five from-scratch over one",
+        claim: "a straggler is likelier among five from-scratch SSDs",
+        unit: "x",
+    },
+    mechanism: "a request ends with the slowest of its parts",
+    rule: Rule::Shape,
+    shape: "the 99th percentile is longer",
+    paper: None,
+    see: |setup| of_one_and_five(setup, Ssd::Closer),
+    swung: Swung { plans: &[], number: None },
+    mutations: &[PARTS_OF_ONE],
+    expected: Expected::Holds,
+};
+
+pub(super) const IN_TURN: Spec = Spec {
+    subject: Subject {
+        row: "C12",
+        title: "99 % of reads, collections in turn",
+        claim: "collections that are agreed on make reads shorter (section 5: manage them globally)",
+        unit: "x",
+    },
+    mechanism: "one member collects at a time",
+    rule: Rule::Shape,
+    shape: "the 99th percentile is shorter, striped and with a parity",
+    paper: None,
+    see: |setup| {
+        let ratio = |kind: Kind| -> Result<f64, ExhibitError> {
+            let turn = tail(setup, Ssd::Closer, FIVE, kind.agreed("in turn"))?;
+            Ok(turn.reads[1] / tail(setup, Ssd::Closer, FIVE, kind)?.reads[1])
+        };
+        let (striped, parity) = (ratio(STRIPED)?, ratio(PARITIES)?);
+        let seen = Seen::of(striped, striped < 1.0 && parity < 1.0);
+        Ok(seen.with(format!("with a parity {parity:.2}")))
+    },
+    swung: Swung { plans: &[], number: None },
+    mutations: &[],
+    expected: Expected::Departs(
+        "a member that waits for its turn has less space left, of few superblocks: of writes 99 % take \
+        longer. \
+         By plan small-flash with 64 blocks of each chip reads gain (docs/flash-closer.md)",
+        &[],
+    ),
+};
+
+pub(super) fn tables(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
+    Ok(vec![hosts(setup)?, stragglers(setup)?])
 }
 
 /// Host memory and cores taken by arrays.
-fn hosts() -> Result<Vec<Exhibit>, RunError> {
-    let load = Load { amount: 6 << 20, ..Load::queued("randwrite", 512).by(4) };
+fn hosts(setup: &Setup) -> Result<Exhibit, ExhibitError> {
     let mut lines = Vec::new();
-    let mut of = |ssd: Ssd, devices, kind: Kind| -> Result<Measured, RunError> {
-        let measured = run(ssd, &array(ssd, devices, kind), &load)?;
-        lines.push(vec![
-            format!("{} x {devices}, {}", ssd.name(), kind.layout),
-            format!("{:.2}", measured.memory / f64::from(1 << 20)),
-            format!("{:.1}", 100.0 * measured.cores),
-            format!("{:.2}", measured.core_us),
-            format!("{:.0}", measured.iops),
-            format!("{:.0}", measured.us),
-        ]);
-        Ok(measured)
-    };
-    let mut memory = Vec::new();
     for ssd in [Ssd::Closer, Ssd::Bridge] {
-        let grown = GROWING.iter().map(|devices| Ok(of(ssd, *devices, STRIPED)?.memory));
-        memory.push(grown.collect::<Result<Vec<f64>, RunError>>()?);
-        of(ssd, FIVE, PARITIES)?;
+        let arrays = GROWING.iter().map(|devices| (*devices, STRIPED)).chain([(FIVE, PARITIES)]);
+        for (devices, kind) in arrays {
+            let measured = loaded(setup, ssd, devices, kind)?;
+            lines.push(vec![
+                format!("{} x {devices}, {}", ssd.name(), kind.layout),
+                format!("{:.2}", measured.memory / f64::from(1 << 20)),
+                format!("{:.1}", 100.0 * measured.cores),
+                format!("{:.2}", measured.core_us),
+                format!("{:.0}", measured.iops),
+                format!("{:.0}", measured.us),
+            ]);
+        }
     }
-    let [closer, bridge] = [&memory[0], &memory[1]];
-    // Increase per member: callers' buffers are in all of them, and constant.
-    let each = |memory: &[f64]| (memory[4] - memory[0]) / f64::from(GROWING[4] - GROWING[0]);
-    let five = SCALE * f64::from(FIVE) * each(closer) / f64::from(1 << 30);
-    let straight = (closer[3] - closer[0]) / (f64::from(FIVE - 1) * each(closer));
-    Ok(vec![
-        table(
-            "Arrays: random writes of 512 B by four workers, 128 entries each, on new drives",
-            &["", "memory MiB", "cores %", "core us", "IOPS", "us"],
-            lines,
-            &[
-                "cores: of the time of all four; core us: for each write; a parity reads and writes for each \
-                 write data and parity of it",
-            ],
-        ),
-        row(
-            "C12: host memory that five from-scratch SSDs take, by 1024 (section 5: approximately 50 GB)",
-            "GiB",
-            50.0,
-            five,
-            ("each member adds as much as the others", (straight - 1.0).abs() < 0.05),
-        ),
-        Exhibit::Claim(Claim {
-            what: "C12: an array of bridge-based SSDs has its flash software to itself",
-            shape: "a member adds less than a tenth of what a from-scratch SSD adds".into(),
-            holds: each(bridge) < each(closer) / 10.0,
-            number: "KiB that a bridge-based member adds",
-            ours: each(bridge) / 1024.0,
-            assumed: Vec::new(),
-        }),
-    ])
+    Ok(Table::exhibit(
+        "Arrays: random writes of 512 B by four workers, 128 entries each, on new drives",
+        &["", "memory MiB", "cores %", "core us", "IOPS", "us"],
+        lines,
+        &[
+            "cores: of the time of all four; core us: for each write; a parity reads and writes for each \
+             write data and parity of it",
+        ],
+    ))
 }
 
 /// Latency of full-stripe requests: median, 99 %, 99.9 % and maximum, us.
+#[derive(Clone)]
 struct Tail {
     reads: [f64; 4],
     writes: [f64; 4],
@@ -129,12 +248,17 @@ struct Tail {
 }
 
 /// Full-stripe requests, half reads and half writes, on full members under garbage collection.
-fn tail(ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, RunError> {
+fn tail(setup: &Setup, ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, ExhibitError> {
     // Requests of whole units: a finer map would place them equally.
-    let machine = array(ssd, devices, kind).with("medium.flash.unit", "4 KiB");
-    let plan = machine.with("medium.flash.blocks", BLOCKS).open()?;
-    let data = kind.data(devices);
-    let (bytes, of_each) = (CHUNK * data, u64::from(data) << 20);
+    let machine = array(setup, ssd, devices, kind).with("medium.flash.unit", "4 KiB");
+    let machine = machine.with("medium.flash.blocks", BLOCKS);
+    machine.once("tail", |machine| tail_once(machine, kind.data(devices)))
+}
+
+fn tail_once(machine: &Machine, data: u32) -> Result<Tail, ExhibitError> {
+    let plan = machine.open()?;
+    let parts = if machine.is_switched(ONE_MEMBER) { 1 } else { data };
+    let (bytes, of_each) = (CHUNK * parts, u64::from(data) << 20);
     let job = format!(
         "[fill]\nrw=write\nbs={bytes}\niodepth=8\nsize=100%\n\n\
          [age]\nstonewall\nrw=randwrite\nbs={bytes}\niodepth=8\nsize=100%\nio_size={}\nnorandommap=1\n\n\
@@ -142,12 +266,12 @@ fn tail(ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, RunError> {
         AGE_MIB * of_each,
         LOAD_MIB * of_each,
     );
-    let work = Work::parse(Path::new("papers"), &job, Mapping::default()).map_err(RunError::of)?;
-    let mut run_result = simulate(ssd, &plan, &work, Options::default())?;
+    let work = Work::parse(Path::new("papers"), &job, Mapping::default())?;
+    let mut run_result = simulate(machine, &plan, &work, Options::default())?;
     let software = run_result.flash.and_then(|stats| stats.software);
     let (_, measured) = run_result.jobs.pop().expect("the load is the last");
     if measured.errors() > 0 {
-        return Err(RunError(measured.messages.join("; ")));
+        return Err(ExhibitError::Job(measured.messages));
     }
     let of = |kind| {
         let total = &measured.stats.of(kind).total;
@@ -166,29 +290,23 @@ fn tail(ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, RunError> {
 const AGE_MIB: u64 = 48;
 const LOAD_MIB: u64 = 96;
 
-/// Tail latencies of one SSD's arrays, and their table lines.
-fn tails(ssd: Ssd, lines: &mut Vec<Vec<String>>) -> Result<Vec<(u32, Kind, Tail)>, RunError> {
-    let mut arrays = vec![(1, STRIPED), (FIVE, STRIPED), (FIVE, PARITIES)];
-    if ssd == Ssd::Closer {
-        arrays.extend([STRIPED, PARITIES].map(|kind| (FIVE, kind.agreed("in turn"))));
-    }
-    let one = |(devices, kind): (u32, Kind)| {
-        let tail = tail(ssd, devices, kind)?;
-        let mut line =
-            vec![format!("{} x {devices}, {}, {}", ssd.name(), kind.layout, kind.collections)];
-        line.extend(tail.reads.iter().chain(&tail.writes).map(|us| format!("{us:.0}")));
-        line.push(tail.collected.to_string());
-        lines.push(line);
-        Ok((devices, kind, tail))
-    };
-    arrays.into_iter().map(one).collect()
-}
-
-fn stragglers() -> Result<Vec<Exhibit>, RunError> {
+fn stragglers(setup: &Setup) -> Result<Exhibit, ExhibitError> {
     let mut lines = Vec::new();
-    let closer = tails(Ssd::Closer, &mut lines)?;
-    let bridge = tails(Ssd::Bridge, &mut lines)?;
-    let mut exhibits = vec![table(
+    for ssd in [Ssd::Closer, Ssd::Bridge] {
+        let mut arrays = vec![(1, STRIPED), (FIVE, STRIPED), (FIVE, PARITIES)];
+        if ssd == Ssd::Closer {
+            arrays.extend([STRIPED, PARITIES].map(|kind| (FIVE, kind.agreed("in turn"))));
+        }
+        for (devices, kind) in arrays {
+            let tail = tail(setup, ssd, devices, kind)?;
+            let Kind { layout, collections } = kind;
+            let mut line = vec![format!("{} x {devices}, {layout}, {collections}", ssd.name())];
+            line.extend(tail.reads.iter().chain(&tail.writes).map(|us| format!("{us:.0}")));
+            line.push(tail.collected.to_string());
+            lines.push(line);
+        }
+    }
+    Ok(Table::exhibit(
         "Half reads, half writes of 16 KiB of each member, four at a time, on full drives: us",
         &[
             "",
@@ -208,38 +326,5 @@ fn stragglers() -> Result<Vec<Exhibit>, RunError> {
              writes would wait",
             "both map by 4 KiB; a bridge-based SSD does not report when it collects: those are free",
         ],
-    )];
-    let of = |all: &[(u32, Kind, Tail)], devices: u32, kind: Kind| {
-        let found = all.iter().find(|(d, k, _)| (*d, *k) == (devices, kind));
-        found.expect("just run").2.reads
-    };
-    for (what, all) in [
-        ("C12: a straggler is likelier among five bridge-based SSDs (section 5)", &bridge),
-        ("C12: a straggler is likelier among five from-scratch SSDs", &closer),
-    ] {
-        let (one, five) = (of(all, 1, STRIPED), of(all, FIVE, STRIPED));
-        exhibits.push(Exhibit::Claim(Claim {
-            what,
-            shape: format!(
-                "of reads 99 % take longer: {:.0} us by one, {:.0} by five",
-                one[1], five[1]
-            ),
-            holds: five[1] > one[1],
-            number: "99 % of reads, five over one",
-            ours: five[1] / one[1],
-            assumed: Vec::new(),
-        }));
-    }
-    let turn = [STRIPED, PARITIES]
-        .map(|kind| of(&closer, FIVE, kind.agreed("in turn"))[1] / of(&closer, FIVE, kind)[1]);
-    let shorter = Exhibit::Claim(Claim {
-        what: "C12: collections that are agreed on make reads shorter (section 5: manage them globally)",
-        shape: format!("99 % of reads, in turn over free: {:.2} with a parity", turn[1]),
-        holds: turn.iter().all(|ratio| *ratio < 1.0),
-        number: "the same, striped",
-        ours: turn[0],
-        assumed: Vec::new(),
-    });
-    exhibits.push(Exhibit::Departure(Box::new(shorter), WAITED));
-    Ok(exhibits)
+    ))
 }

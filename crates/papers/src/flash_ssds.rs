@@ -6,17 +6,58 @@ use runtime::Span;
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
+use super::ExhibitError;
+use super::changes::Change;
+use super::check::{Mutation, Swung};
+use super::exhibit::Subject;
 use super::measure::Machine;
+use super::setup::Setup;
 use plan::Plan;
 use world::interfaces::{HOST_FLASH, HOST_FLASH_ARRAY, NVME, NVME_ARRAY};
 use world::series::{Point, TimeSeries};
 use world::work::Work;
-use world::{self, Options, RunError, RunResult};
+use world::{self, HostMemory, Options, RunError, RunResult};
 
 /// Sampling interval of the time series.
 const INTERVAL: Span = Span::ms(1);
+/// Reads of a load in queue mode.
+const READS: u64 = 8192;
 /// Request size, in bytes, of the writes that fill a quarter of a drive before it is read.
 const FILL_BYTES: u32 = 128 << 10;
+
+/// Mutation: the flash software of the from-scratch SSD on the device, which makes it the other SSD.
+pub(super) const ON_DEVICE: &str = "flash software on the device";
+/// Mutation: workers share the entries of one.
+pub(super) const SHARED_ENTRIES: &str = "workers share entries";
+/// Mutation: queue mode has one entry.
+pub(super) const ONE_ENTRY: &str = "queue mode with one entry";
+
+/// Mutation: the bridge's buffers take requests of any length.
+pub(super) const ONE_PATH: &str = "all requests to the buffer";
+
+/// Scale of capacity, buffers and tables between a real drive and the model.
+pub(super) const SCALE: f64 = 1024.0;
+
+/// Cost of handing a request to another core.
+pub(super) const HAND_OVER: &str =
+    "{ value = \"100 ns\", source = \"assumed: a cache line from one core to another\" }";
+
+/// Swings are long here: each cost means writing two drives full, per size and pattern.
+pub(super) const NO_SWINGS: Swung = Swung { plans: &[], number: None };
+
+pub(super) const IN_DEVICE: Mutation = Mutation {
+    change: "the from-scratch SSD's flash software on the device",
+    settings: &[Change::Switch(ON_DEVICE)],
+};
+
+pub(super) const fn subject(
+    row: &'static str,
+    title: &'static str,
+    claim: &'static str,
+    unit: &'static str,
+) -> Subject {
+    Subject { row, title, claim, unit }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ssd {
@@ -27,18 +68,18 @@ pub(super) enum Ssd {
 }
 
 impl Ssd {
-    pub fn machine(self) -> Machine {
-        Machine::of(match self {
-            Ssd::Bridge => "flash-bridge",
-            Ssd::Closer => "flash-closer",
+    pub fn machine(self, setup: &Setup) -> Machine {
+        setup.machine(match self {
+            Ssd::Closer if !setup.is_switched(ON_DEVICE) => "flash-closer",
+            _ => "flash-bridge",
         })
     }
 
     /// Legacy mode, one command at a time: each controller has one tag.
-    pub fn legacy(self) -> Machine {
+    pub fn legacy(self, setup: &Setup) -> Machine {
         match self {
-            Ssd::Bridge => self.machine().with("medium.bridge.queue", "1"),
-            Ssd::Closer => self.machine(),
+            Ssd::Bridge => self.machine(setup).with("medium.bridge.queue", "1"),
+            Ssd::Closer => self.machine(setup),
         }
     }
 
@@ -50,7 +91,7 @@ impl Ssd {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     /// Access pattern as in a job file, for example `randwrite`.
     pub rw: &'static str,
@@ -66,19 +107,27 @@ pub(super) struct Load {
 impl Load {
     /// Queue mode: 128 entries, one worker.
     pub fn queued(rw: &'static str, bytes: u32) -> Load {
-        // Writes fill the buffers several times; for reads a few hundred are representative.
-        let amount = match (rw.ends_with("write"), bytes) {
-            (true, _) => 12 << 20,
-            (false, ..4096) => 1 << 20,
-            (false, ..65_536) => 8 << 20,
-            (false, _) => 32 << 20,
-        };
+        // Writes fill the buffers several times. Reads are enough that neither the first nor the last
+        // ones, of which fewer than 128 are under way, set the rate.
+        let amount = if rw.ends_with("write") { 12 << 20 } else { READS * u64::from(bytes) };
         Load { rw, bytes, depth: 128, workers: 1, amount }
     }
 
     /// Legacy mode: the next request after the completion of the previous one.
     pub fn legacy(rw: &'static str, bytes: u32) -> Load {
         Load { depth: 1, amount: 6 << 20, ..Load::queued(rw, bytes) }
+    }
+
+    /// As changed by the switches of this setup.
+    fn switched(self, machine: &Machine) -> Load {
+        let mut load = self;
+        if machine.is_switched(SHARED_ENTRIES) {
+            load.depth = (load.depth / load.workers).max(1);
+        }
+        if machine.is_switched(ONE_ENTRY) {
+            load.depth = 1;
+        }
+        load
     }
 
     /// The same load from each of `workers` workers.
@@ -102,6 +151,7 @@ impl Load {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Measured {
     /// Mean latency, us.
     pub us: f64,
@@ -113,35 +163,52 @@ pub(super) struct Measured {
     pub core_us: f64,
     /// Maximum host memory, bytes.
     pub memory: f64,
+    /// Of it, that of flash software on the host.
+    pub parts: HostMemory,
     /// Time series of the load, without the initial fill.
     pub series: TimeSeries,
 }
 
+impl Measured {
+    /// Host memory of a drive and machine in full size, bytes: each part by what it grows with. The map and
+    /// the tables grow with the capacity, and the write buffer is given by 1024 like it; of dies, link and
+    /// queues the plans have all, and so of the pages that are read, commands and callers' buffers.
+    pub fn memory_in_full(&self) -> f64 {
+        let HostMemory { map, tables, write_buffer, .. } = self.parts;
+        self.memory + (SCALE - 1.0) * (map + tables + write_buffer) as f64
+    }
+}
+
 /// Runs jobs on a new drive or array, in virtual time.
 pub(super) fn simulate(
-    ssd: Ssd,
+    machine: &Machine,
     plan: &Plan,
     work: &Work,
     options: Options,
 ) -> Result<RunResult, RunError> {
-    match (ssd, plan.array.is_some()) {
-        (Ssd::Bridge, false) => world::simulate(NVME, plan, work, options),
-        (Ssd::Closer, false) => world::simulate(HOST_FLASH, plan, work, options),
-        (Ssd::Bridge, true) => world::simulate(NVME_ARRAY, plan, work, options),
-        (Ssd::Closer, true) => world::simulate(HOST_FLASH_ARRAY, plan, work, options),
-    }
+    let row = match (machine.is_of("flash-bridge"), plan.array.is_some()) {
+        (true, false) => NVME,
+        (false, false) => HOST_FLASH,
+        (true, true) => NVME_ARRAY,
+        (false, true) => HOST_FLASH_ARRAY,
+    };
+    world::simulate(row, plan, work, options)
 }
 
 /// Runs a load on a new drive, in virtual time.
-pub(super) fn run(ssd: Ssd, machine: &Machine, load: &Load) -> Result<Measured, RunError> {
+pub(super) fn run(machine: &Machine, load: &Load) -> Result<Measured, ExhibitError> {
+    let load = load.switched(machine);
+    machine.once(format!("{load:?}"), |machine| run_once(machine, &load))
+}
+
+fn run_once(machine: &Machine, load: &Load) -> Result<Measured, ExhibitError> {
     let plan = machine.open()?;
-    let work = Work::parse(Path::new("papers"), &load.job(), Mapping::default());
-    let work = work.map_err(RunError::of)?;
+    let work = Work::parse(Path::new("papers"), &load.job(), Mapping::default())?;
     let options = Options { series: Some(INTERVAL), ..Options::default() };
-    let mut run_result = simulate(ssd, &plan, &work, options)?;
+    let mut run_result = simulate(machine, &plan, &work, options)?;
     let (_, measured) = run_result.jobs.pop().expect("the load is the last");
     if measured.errors() > 0 {
-        return Err(RunError(measured.messages.join("; ")));
+        return Err(ExhibitError::Job(measured.messages));
     }
     let reads = load.rw.ends_with("read");
     let stats = measured.stats.of(if reads { OpKind::Read } else { OpKind::Write });
@@ -162,6 +229,7 @@ pub(super) fn run(ssd: Ssd, machine: &Machine, load: &Load) -> Result<Measured, 
         cores,
         core_us: cores * all_us / ops.max(1.0),
         memory: memory as f64,
+        parts: run_result.host_memory.unwrap_or_default(),
         series,
     })
 }

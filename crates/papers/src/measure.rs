@@ -1,28 +1,34 @@
 //! Measurements of a plan in virtual time.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::sync::Arc;
 
+use host::BlockDevice;
 use runtime::{Log, Span};
 use wire::Lba;
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
+use super::ExhibitError;
+use super::changes::{Change, Changes, Runs};
 use plan::Plan;
-use plan::units::scaled;
 use world::interfaces::{Dcx, Row};
 use world::work::Work;
-use world::{self, Busy, Options, RunError};
+use world::{self, Busy, Options};
 
 /// A plan with overridden values.
 #[derive(Clone)]
 pub(super) struct Machine {
-    pub plan: &'static str,
-    pub sets: Vec<(String, String)>,
+    plan: &'static str,
+    sets: Vec<(String, String)>,
+    changes: Arc<Changes>,
+    runs: Arc<Runs>,
 }
 
 impl Machine {
-    pub fn of(plan: &'static str) -> Machine {
-        Machine { plan, sets: Vec::new() }
+    pub fn new(plan: &'static str, changes: Arc<Changes>, runs: Arc<Runs>) -> Machine {
+        Machine { plan, sets: Vec::new(), changes, runs }
     }
 
     /// The same with one more override.
@@ -32,35 +38,59 @@ impl Machine {
         machine
     }
 
-    pub fn open(&self) -> Result<Plan, RunError> {
-        let sets: Vec<_> = self.sets.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        Plan::open(self.plan, &sets).map_err(|errors| RunError(errors.to_string()))
-    }
-
-    /// Results of a row with each assumed cost of the plan at half and at one and a half.
-    pub fn swings(
-        &self,
-        number: impl Fn(&Machine) -> Result<f64, RunError>,
-    ) -> Result<Vec<(String, f64, f64)>, RunError> {
-        let mut swings = Vec::new();
-        for source in self.open()?.sources.iter().filter(|source| source.assumed) {
-            if self.sets.iter().any(|(key, _)| *key == source.key) {
-                continue;
-            }
-            let at = |halves| -> Result<Option<f64>, RunError> {
-                let Some(value) = scaled(&source.value, halves, 2) else { return Ok(None) };
-                let value = format!("{{ value = {value}, source = \"assumed\" }}");
-                number(&self.with(&source.key, &value)).map(Some)
-            };
-            if let (Some(low), Some(high)) = (at(1)?, at(3)?) {
-                swings.push((source.key.clone(), low, high));
+    /// All overrides in their order: later ones prevail.
+    fn settings(&self) -> Vec<(&str, &str)> {
+        let mut settings = Vec::new();
+        for change in &self.changes.all {
+            if let Change::Plan(plan, key, value) = change
+                && plan.is_none_or(|plan| plan == self.plan)
+            {
+                settings.push((*key, *value));
             }
         }
-        Ok(swings)
+        let costs = self.changes.costs.iter().filter(|(plan, ..)| *plan == self.plan);
+        settings.extend(costs.map(|(_, key, value)| (&key[..], &value[..])));
+        for (key, value) in &self.sets {
+            let instead = self.changes.all.iter().find_map(|change| match change {
+                Change::Instead(k, from, to) if k == key && from == value => Some(*to),
+                _ => None,
+            });
+            settings.push((key, instead.unwrap_or(value)));
+        }
+        for change in &self.changes.all {
+            if let Change::Always(key, value) = change {
+                settings.push((key, value));
+            }
+        }
+        settings
+    }
+
+    pub fn open(&self) -> Result<Plan, ExhibitError> {
+        Ok(Plan::open(self.plan, &self.settings())?)
+    }
+
+    pub fn is_of(&self, plan: &str) -> bool {
+        self.plan == plan
+    }
+
+    pub fn is_switched(&self, name: &str) -> bool {
+        self.changes.is_switched(name)
+    }
+
+    /// The result of this machine under a load, which `load` names.
+    pub fn once<T: Clone + Send + 'static>(
+        &self,
+        load: impl Display,
+        make: impl FnOnce(&Machine) -> Result<T, ExhibitError>,
+    ) -> Result<T, ExhibitError> {
+        let switches: Vec<_> = self.changes.switches().collect();
+        let run = format!("{} {:?} {switches:?} {load}", self.plan, self.settings());
+        self.runs.get(run, || make(self))
     }
 }
 
 /// Mean results of operations of one kind.
+#[derive(Clone)]
 pub(super) struct Reads {
     /// Total latency, us.
     pub total_us: f64,
@@ -79,7 +109,7 @@ impl Reads {
     /// TLPs per read, upstream and downstream, including bring-up, which is negligible over the number of
     /// reads.
     pub fn tlps(&self) -> (f64, f64) {
-        let (up, down) = self.busy.tlps;
+        let (up, down) = (self.busy.packets.0.tlps(), self.busy.packets.1.tlps());
         (up as f64 / self.count as f64, down as f64 / self.count as f64)
     }
 }
@@ -98,7 +128,7 @@ pub(super) fn reads(
     machine: &Machine,
     bytes: u32,
     arrivals: Arrivals,
-) -> Result<Reads, RunError> {
+) -> Result<Reads, ExhibitError> {
     let when = match arrivals {
         Arrivals::Loop => "number_ios=1000".to_owned(),
         // A polling device is never idle: the simulation cost is by time, not by reads.
@@ -111,21 +141,58 @@ pub(super) fn reads(
     run(row, machine, &job, OpKind::Read)
 }
 
+/// Random reads of `bytes` bytes at this queue depth: operations per second.
+pub(super) fn rate_at(
+    row: &'static Row,
+    machine: &Machine,
+    bytes: u32,
+    depth: u32,
+) -> Result<f64, ExhibitError> {
+    let job =
+        format!("[reads]\nrw=randread\nbs={bytes}\niodepth={depth}\nsize=16m\nnumber_ios=1000\n");
+    machine.once(format!("rate {} {job}", row.name), |machine| {
+        let work = Work::parse(Path::new("papers"), &job, Mapping::default())?;
+        let mut run_result = world::simulate(row, &machine.open()?, &work, Options::default())?;
+        let job_result = run_result.jobs.remove(0).1;
+        if job_result.errors() > 0 {
+            return Err(ExhibitError::Job(job_result.messages));
+        }
+        Ok(job_result.stats.of(OpKind::Read).iops(job_result.measured))
+    })
+}
+
 /// Random writes of `bytes` bytes at depth 1.
-pub(super) fn writes(row: &'static Row, machine: &Machine, bytes: u32) -> Result<Reads, RunError> {
+pub(super) fn writes(
+    row: &'static Row,
+    machine: &Machine,
+    bytes: u32,
+) -> Result<Reads, ExhibitError> {
     let job = format!("[writes]\nrw=randwrite\nbs={bytes}\nnumber_ios=300\n");
     run(row, machine, &job, OpKind::Write)
 }
 
-fn run(row: &'static Row, machine: &Machine, job: &str, kind: OpKind) -> Result<Reads, RunError> {
-    let plan = machine.open()?;
+fn run(
+    row: &'static Row,
+    machine: &Machine,
+    job: &str,
+    kind: OpKind,
+) -> Result<Reads, ExhibitError> {
     let job = format!("{job}iodepth=1\nsize=16m\n");
-    let work = Work::parse(Path::new("papers"), &job, Mapping::default());
-    let work = work.map_err(|error| RunError(error.to_string()))?;
+    machine.once(format!("{} {job}", row.name), |machine| run_once(row, machine, &job, kind))
+}
+
+fn run_once(
+    row: &'static Row,
+    machine: &Machine,
+    job: &str,
+    kind: OpKind,
+) -> Result<Reads, ExhibitError> {
+    let plan = machine.open()?;
+    let work = Work::parse(Path::new("papers"), job, Mapping::default())?;
     let mut run_result = world::simulate(row, &plan, &work, Options::default())?;
     let job_result = run_result.jobs.remove(0).1;
     if job_result.errors() > 0 {
-        return Err(RunError(job_result.messages.join("; ")));
+        return Err(ExhibitError::Job(job_result.messages));
     }
     let mean = job_result.stats.breakdowns[&kind].mean();
     let us = |ps: f64| ps / 1e6;
@@ -138,24 +205,73 @@ fn run(row: &'static Row, machine: &Machine, job: &str, kind: OpKind) -> Result<
 }
 
 /// Mean latency of DC Express reads of the first `bytes` bytes of a block, in a tight loop, us.
-pub(super) fn small_reads(machine: &Machine, bytes: u32) -> Result<f64, RunError> {
+pub(super) fn small_reads(machine: &Machine, bytes: u32) -> Result<f64, ExhibitError> {
+    machine.once(format!("head {bytes}"), |machine| small_reads_once(machine, bytes))
+}
+
+fn small_reads_once(machine: &Machine, bytes: u32) -> Result<f64, ExhibitError> {
     const WARM: u64 = 200;
     const COUNT: u64 = 1000;
     let plan = machine.open()?;
     let span = world::in_virtual_time::<Dcx, _>(&plan, Log::Off, async |rt, _, driver| {
         let queue = world::interfaces::Driver::disk(&driver, 0);
-        let mut buffer = host::BlockDevice::buffer(&queue, bytes as usize)
-            .map_err(|error| RunError(error.to_string()))?;
+        let mut buffer = BlockDevice::buffer(&queue, bytes as usize)?;
         let mut begun = rt.now();
         for read in 0..WARM + COUNT {
             if read == WARM {
                 begun = rt.now();
             }
             let (back, done) = queue.read_head(Lba(read * 7919 % 4096), buffer).await;
-            done.map_err(|error| RunError(error.to_string()))?;
+            done?;
             buffer = back;
         }
-        Ok::<Span, RunError>(rt.now().since(begun))
+        Ok::<Span, ExhibitError>(rt.now().since(begun))
     })??;
     Ok(span.as_us_f64() / COUNT as f64)
+}
+
+/// Reads whose packets overtake one another.
+#[derive(Clone)]
+pub(super) struct Overtaken {
+    pub reads: u64,
+    /// Reads that ended with other data than those written.
+    pub stale: u64,
+}
+
+/// DC Express reads of 4 KiB, compared with the data written, where the root complex delays one packet in
+/// eight.
+pub(super) fn overtaken(machine: &Machine) -> Result<Overtaken, ExhibitError> {
+    let delayed = machine
+        .with("link.relaxed_ordering", "true")
+        .with("link.held_up", "{ one_in = 8, span = \"2 us\" }");
+    delayed.once("overtaken", overtaken_once)
+}
+
+fn overtaken_once(machine: &Machine) -> Result<Overtaken, ExhibitError> {
+    const BYTES: usize = 4096;
+    const PLACES: u64 = 61;
+    const COUNT: u64 = 1000;
+    let plan = machine.open()?;
+    world::in_virtual_time::<Dcx, _>(&plan, Log::Off, async |_, _, driver| {
+        let queue = world::interfaces::Driver::disk(&driver, 0);
+        let lba = |place: u64| Lba(place * BYTES as u64 / 512);
+        let mut buffer = BlockDevice::buffer(&queue, BYTES)?;
+        for place in 0..PLACES {
+            buffer.copy_in(0, &[place as u8 + 1; BYTES]);
+            let (back, done) = BlockDevice::write(&queue, lba(place), buffer, false).await;
+            done?;
+            buffer = back;
+        }
+        let mut stale = 0;
+        for read in 0..COUNT {
+            let place = read * 7 % PLACES;
+            let (back, done) = BlockDevice::read(&queue, lba(place), buffer).await;
+            done?;
+            let mut found = [0; BYTES];
+            back.copy_out(0, &mut found);
+            stale += u64::from(found.iter().any(|byte| *byte != place as u8 + 1));
+            buffer = back;
+        }
+        Ok::<_, ExhibitError>(Overtaken { reads: COUNT, stale })
+    })?
 }

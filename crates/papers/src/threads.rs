@@ -9,9 +9,10 @@ use host::BlockDevice;
 use runtime::{Log, Rng, Rt, Span, Time};
 use wire::Lba;
 
+use super::ExhibitError;
 use super::measure::Machine;
 use world::interfaces::{Block, Driver, Interface};
-use world::{self, LAYERS, RunError};
+use world::{self, LAYERS};
 
 /// Size of the region that threads access, bytes.
 const REGION: u64 = 64 << 20;
@@ -62,7 +63,7 @@ struct Tally {
     took: Cell<u64>,
     first: Cell<Option<Time>>,
     last: Cell<Time>,
-    failed: RefCell<Option<String>>,
+    failed: RefCell<Option<ExhibitError>>,
 }
 
 impl Tally {
@@ -78,7 +79,11 @@ impl Tally {
 }
 
 /// Runs threads on a machine, through descriptor blocks, and measures them.
-pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, RunError> {
+pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, ExhibitError> {
+    machine.once(format!("{threads:?}"), |machine| run_once(machine, threads))
+}
+
+fn run_once(machine: &Machine, threads: Threads) -> Result<Done, ExhibitError> {
     let plan = machine.open()?;
     let cores = plan.host.cores.min(plan.host.queues);
     let tally = Rc::new(Tally::default());
@@ -102,7 +107,7 @@ pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, RunError>
         },
     )?;
     if let Some(failed) = tally.failed.take() {
-        return Err(RunError(failed));
+        return Err(failed);
     }
     let requests = tally.requests.get();
     if requests == 0 {
@@ -129,7 +134,7 @@ impl Thread {
         let block = u64::from(disk.geometry().block_bytes);
         let mut buffer = match disk.buffer(bytes as usize) {
             Ok(buffer) => buffer,
-            Err(error) => return self.fail(error.to_string()),
+            Err(error) => return self.fail(error),
         };
         loop {
             let begun = rt.now();
@@ -142,7 +147,7 @@ impl Thread {
                 false => disk.read(lba, buffer).await,
             };
             if let Err(error) = done {
-                return self.fail(error.to_string());
+                return self.fail(error);
             }
             buffer = back;
             let now = rt.now();
@@ -154,7 +159,7 @@ impl Thread {
         }
     }
 
-    fn fail(&self, error: String) {
-        self.tally.failed.replace(Some(error));
+    fn fail(&self, error: impl Into<ExhibitError>) {
+        self.tally.failed.replace(Some(error.into()));
     }
 }

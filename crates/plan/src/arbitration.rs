@@ -3,9 +3,9 @@
 
 use wire::nvme::admin::Priority;
 
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 
-/// The words for the classes.
+/// Priority classes by their name in a plan.
 const CLASSES: [(&str, Priority); 4] = [
     ("urgent", Priority::Urgent),
     ("high", Priority::High),
@@ -13,19 +13,19 @@ const CLASSES: [(&str, Priority); 4] = [
     ("low", Priority::Low),
 ];
 
-/// Which queue is of which class, and what the classes weigh.
+/// Priority class of each queue, and the weights of the classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arbitration {
-    /// The classes of the host's queues, in turn.
+    /// Class of each I/O queue of the host; repeated if there are more queues than entries.
     pub classes: Vec<Priority>,
     /// Weights of the high, the medium and the low class: 1 to 256.
     pub weights: [u32; 3],
-    /// Urgent commands that may go while others wait, before one of those does; none: all.
+    /// Urgent commands fetched in a row while other classes wait; none: no limit.
     pub urgent_most: Option<u32>,
 }
 
 impl Arbitration {
-    /// The class of a queue, by its number from 0.
+    /// Class of an I/O queue; queues count from 0.
     pub fn class(&self, queue: usize) -> Priority {
         self.classes[queue % self.classes.len()]
     }
@@ -33,7 +33,7 @@ impl Arbitration {
 
 pub(super) fn read(fields: Fields<'_>) -> Option<Arbitration> {
     let expected =
-        "the classes of the queues, in turn: urgent, high, medium or low, with blanks between";
+        "the classes of the queues in order: urgent, high, medium or low, separated by blanks";
     let classes = fields.text("classes", expected).and_then(|text| {
         let class = |word: &str| CLASSES.iter().find(|(known, _)| *known == word);
         let classes: Option<Vec<_>> =
@@ -43,11 +43,11 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Arbitration> {
         }
         classes
     });
-    let weight = |key| fields.number(key, Welcome, 1..=256).map(|weight| weight as u32);
+    let weight = |key| fields.number(key, Optional, 1..=256).map(|weight| weight as u32);
     let (high, medium, low) = (weight("high"), weight("medium"), weight("low"));
     let bounded = fields.has("urgent_most");
     let urgent_most =
-        if bounded { fields.number("urgent_most", Welcome, 1..=65_536) } else { Some(0) };
+        if bounded { fields.number("urgent_most", Optional, 1..=65_536) } else { Some(0) };
     fields.done();
     let urgent_most = Some(urgent_most? as u32).filter(|most| *most > 0);
     Some(Arbitration { classes: classes?, weights: [high?, medium?, low?], urgent_most })

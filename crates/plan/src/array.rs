@@ -1,87 +1,122 @@
-//! The table `[array]`: several such devices below one switch, which the host makes one of. A plan may be
-//! without it; its machine then has one device, and no switch.
+//! The table `[array]`: several devices below one switch, which the host combines into one array. It is
+//! optional: without it the machine has one device and no switch.
 
 use bus::sim::NamedCost;
 use bus::switch::SwitchSpec;
+use ftl::policy::Window;
+use runtime::Span;
 
 use super::Plan;
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 use super::host::costs;
 use super::link::LANES;
 
-/// What an array costs on a host core: 512 bytes added to a parity.
+/// Cost of an array on a host core: XOR of 512 bytes into a parity chunk.
 const COSTS: &[&str] = &["parity"];
 
-/// When members of an array collect, where the host has a say in it.
+/// Garbage collection policy across the members, if the host controls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collections {
-    /// Each when it has to.
+    /// Each member collects when it runs out of space.
     Free,
-    /// One at a time, before it has to; another only when its writes would wait.
+    /// One member at a time collects ahead of need. Another one starts only if its writes would stall.
     InTurn,
-    /// All, when one has to.
+    /// All members collect as soon as one must.
     Together,
+    /// Each member collects ahead of need in a window of time of its own, of this length, one after the
+    /// other.
+    Windows(Span),
 }
 
 #[derive(Clone, Debug)]
 pub struct Array {
     pub devices: u32,
-    /// A chunk of each stripe is the parity of the others.
+    /// One chunk of each stripe holds the parity of the others.
     pub parity: bool,
-    /// Bytes that lie on one before the next has its turn.
+    /// Chunk size in bytes.
     pub chunk_bytes: u32,
-    /// Lanes of the link above the switch, which is of the generation of those below.
+    /// Lanes of the link above the switch. Its generation is that of the links below.
     pub lanes: u8,
-    /// How the members' collections are agreed on.
+    /// Coordination of the members' garbage collection.
     pub collections: Collections,
-    /// A member that is out from the beginning.
+    /// Superblocks' worth of space by which a member collects early in its windows.
+    pub early: u32,
+    /// Number of the member that a plan of one is of.
+    pub member: u32,
+    /// A member that is missing from the start: the array runs degraded.
     pub out: Option<u32>,
-    /// Entries of the journal that closes the write hole; none: it is open.
+    /// Entries of the journal that closes the write hole; none: no journal.
     pub journal: Option<u32>,
     pub costs: Vec<NamedCost>,
 }
 
 impl Array {
-    /// The link above the switch, where those below are this plan's.
+    /// Windows of this plan's member, if members collect in windows.
+    pub fn window(&self) -> Option<Window> {
+        let Collections::Windows(length) = self.collections else { return None };
+        let (begin, cycle) = (length * u64::from(self.member), length * u64::from(self.devices));
+        Some(Window { begin, length, cycle, early: self.early })
+    }
+
+    /// The link above the switch; the links below it are the plan's.
     pub fn above(&self, plan: &Plan) -> SwitchSpec {
         SwitchSpec { generation: plan.link.generation, lanes: self.lanes }
     }
 }
 
-/// The most entries of a journal.
+/// Upper limit of `array.journal`, in entries.
 const JOURNAL_MAX: u64 = 1024;
 
-/// Reads the table, for blocks of so many bytes.
+/// Parses the table. `block_bytes` is none if the block size is invalid.
 pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array> {
-    let devices = fields.number("devices", Welcome, 1..=array::MEMBERS_MAX as u64);
+    let devices = fields.number("devices", Optional, 1..=array::MEMBERS_MAX as u64);
     let parity = fields.choice("layout", &[("striped", false), ("parity", true)]);
     let block = block_bytes.unwrap_or(512);
     let sized = |bytes: u64| bytes.is_multiple_of(block) && (512..=1 << 24).contains(&bytes);
-    let chunk = fields.size("chunk", Welcome, sized, "whole blocks, up to \"16 MiB\"");
+    let chunk = fields.size("chunk", Optional, sized, "whole blocks, up to \"16 MiB\"");
     let known = |n| LANES.contains(&n);
-    let lanes = fields.number_where("lanes", Welcome, known, "1, 2, 4, 8, 16 or 32 lanes");
-    let agreed = [
+    let lanes = fields.number_where("lanes", Optional, known, "1, 2, 4, 8, 16 or 32 lanes");
+    let modes = [
         ("free", Collections::Free),
         ("in turn", Collections::InTurn),
         ("together", Collections::Together),
+        ("windows", Collections::Windows(Span::ZERO)),
     ];
-    let collections = fields.choice("collections", &agreed);
+    let mut collections = fields.choice("collections", &modes);
+    let has_window = fields.has("window");
+    let mut early = Some(1);
+    match &mut collections {
+        Some(Collections::Windows(length)) => {
+            let span = fields.span("window", Optional, Span::us(10)..=Span::ms(60_000));
+            match span {
+                Some(span) => *length = span,
+                None => collections = None,
+            }
+            if fields.has("early") {
+                early = fields.number("early", Optional, 1..=64);
+            }
+        }
+        Some(_) if has_window => {
+            fields.error("window", "a span", "none: array.collections is not windows");
+        }
+        _ => {}
+    }
     let has_out = fields.has("out");
     let most = devices.unwrap_or(1).saturating_sub(1);
-    let out = if has_out { fields.number("out", Welcome, 0..=most) } else { None };
+    let out = if has_out { fields.number("out", Optional, 0..=most) } else { None };
     let has_journal = fields.has("journal");
     let journal =
-        if has_journal { fields.number("journal", Welcome, 1..=JOURNAL_MAX) } else { None };
+        if has_journal { fields.number("journal", Optional, 1..=JOURNAL_MAX) } else { None };
     let costs = costs(&fields, COSTS);
     if parity == Some(true) && devices.is_some_and(|devices| devices < 3) {
         let found = devices.unwrap_or(0).to_string();
-        fields.error("devices", found, "3 at least: array.layout is parity");
+        fields.error("devices", found, "at least 3: array.layout is parity");
     }
     if has_out && parity == Some(false) {
-        fields.error("out", "a member", "none: array.layout is striped, and nobody can be spared");
+        fields.error("out", "a member", "none: array.layout is striped, without redundancy");
     }
     if has_journal && parity == Some(false) {
-        fields.error("journal", "one", "none: array.layout is striped, and has no write hole");
+        fields.error("journal", "one", "none: array.layout is striped, without a write hole");
     }
     fields.done();
     Some(Array {
@@ -90,6 +125,8 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
         chunk_bytes: chunk? as u32,
         lanes: lanes? as u8,
         collections: collections?,
+        early: early? as u32,
+        member: 0,
         out: if has_out { Some(out? as u32) } else { None },
         journal: if has_journal { Some(journal? as u32) } else { None },
         costs: costs?,
@@ -98,6 +135,8 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
 
 #[cfg(test)]
 mod tests {
+    use runtime::Time;
+
     use super::*;
 
     const GOOD: &str = "{ devices = 4, layout = \"parity\", chunk = \"8 KiB\", lanes = 4, \
@@ -108,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_read_as_it_is_written() {
+    fn array_table_parses() {
         let array = open(GOOD).expect("a plan").array.expect("an array");
         assert_eq!((array.devices, array.parity, array.chunk_bytes), (4, true, 8192));
         assert_eq!((array.lanes, array.collections), (4, Collections::InTurn));
@@ -116,12 +155,32 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_array_is_said() {
-        for (with, instead, said) in [
+    fn windows_of_members_take_turns_and_leave_no_gap() {
+        let table = GOOD.replace("\"in turn\"", "\"windows\", window = \"2 ms\", early = 3");
+        let mut array = open(&table).expect("a plan").array.expect("an array");
+        for us in (0..40_000).step_by(250) {
+            let now = Time::ZERO + Span::us(us);
+            let open: Vec<_> = (0..4)
+                .filter(|member| {
+                    array.member = *member;
+                    let window = array.window().expect("windows");
+                    assert_eq!(window.early, 3);
+                    let (is_open, until) = window.at(now);
+                    assert!(until > now && window.at(until).0 != is_open, "at {us} us");
+                    is_open
+                })
+                .collect();
+            assert_eq!(open, [us as u32 / 2000 % 4], "at {us} us");
+        }
+    }
+
+    #[test]
+    fn array_table_rejects_invalid_values() {
+        for (with, replacement, expected) in [
             (
                 "devices = 4",
                 "devices = 2",
-                "array.devices: found 2, expected 3 at least: array.layout is parity",
+                "array.devices: found 2, expected at least 3: array.layout is parity",
             ),
             (
                 "devices = 4",
@@ -131,13 +190,13 @@ mod tests {
             (
                 "parity\"",
                 "striped\"",
-                "array.out: found a member, expected none: array.layout is striped, and \
-                nobody can be spared",
+                "array.out: found a member, expected none: array.layout is striped, without \
+                redundancy",
             ),
             (
                 "parity\"",
                 "striped\"",
-                "array.journal: found one, expected none: array.layout is striped, and has no \
+                "array.journal: found one, expected none: array.layout is striped, without a \
                 write hole",
             ),
             (
@@ -155,12 +214,14 @@ mod tests {
                 "in turn",
                 "never",
                 "array.collections: found \"never\", expected \"free\" or \"in turn\" or \
-                \"together\"",
+                \"together\" or \"windows\"",
             ),
+            ("in turn", "windows", "array.window"),
+            ("out = 3", "window = \"1 ms\"", "array.window: found a span, expected none"),
             ("lanes = 4", "lanes = 3", "array.lanes: found 3, expected 1, 2, 4, 8, 16 or 32 lanes"),
         ] {
-            let errors = open(&GOOD.replacen(with, instead, 1)).expect_err(instead);
-            assert!(errors.contains(said), "{errors}");
+            let errors = open(&GOOD.replacen(with, replacement, 1)).expect_err(replacement);
+            assert!(errors.contains(expected), "{errors}");
         }
     }
 }

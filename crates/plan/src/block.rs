@@ -1,46 +1,45 @@
-//! The table `[block]`: what descriptor blocks need beside the tables of every machine. A plan may be
-//! without it; its machine then has no such interface.
+//! The table `[block]`: parameters of the descriptor-block interface. It is optional: without it a machine
+//! does not have the interface.
 
 use bus::sim::NamedCost;
 use runtime::Span;
 
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 use super::host::costs;
-use super::section::Table;
+use super::table::Table;
 
-/// What descriptor blocks cost the host beside what every interface costs it.
+/// Host costs of descriptor blocks, in addition to those of every interface.
 const HOST_COSTS: &[&str] = &["announce"];
 
-/// And the device: its processor, and the last a DMA engine.
+/// Device costs: those of its processors, and `dma start` of a DMA engine.
 const DEVICE_COSTS: &[&str] = &["take block", "return", "dma start"];
 
-/// How a machine speaks descriptor blocks.
+/// Parameters of the descriptor-block interface.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// The most descriptors of a ring: a power of two.
+    /// Descriptors of a ring: a power of two.
     pub ring: u32,
-    /// The most descriptors of a block.
+    /// Maximum number of descriptors of a block.
     pub largest: u32,
-    /// Descriptors that are returned together: 1, each by itself; `largest`, the whole block.
+    /// Descriptors that are returned together: from 1, each by itself, to `largest`, the whole block.
     pub group: u32,
-    /// Descriptors go over a DMA engine of their own.
+    /// Descriptors have a DMA engine of their own.
     pub second_engine: bool,
-    /// Descriptors of the next block that the device takes before it is announced.
+    /// Descriptors of the next block that the device prefetches before the announcement.
     pub ahead: u32,
-    /// How large blocks are.
     pub sizing: BlockSizing,
     pub host_costs: Vec<NamedCost>,
     pub device_costs: Vec<NamedCost>,
 }
 
-/// How large blocks are.
+/// Block size policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSizing {
-    /// Full blocks of this size; what is not full waits so long.
+    /// Full blocks of this size. A partial block is announced after this span.
     Fixed(u32, Span),
-    /// All that is pending, or the largest.
+    /// All pending requests, up to `largest`.
     Adaptive,
-    /// The same, after a wait for what is about to come back.
+    /// As `Adaptive`, after a wait for completions that are about to arrive.
     Gathering,
 }
 
@@ -57,8 +56,8 @@ impl Table for Block {
 
     fn read(fields: Fields<'_>) -> Option<Block> {
         let rings = |n: u64| n.is_power_of_two() && (2..=1 << 15).contains(&n);
-        let ring = fields.number_where("ring", Welcome, rings, "a power of two from 2 to 32768");
-        let largest = fields.number("largest", Welcome, 1..=ring.unwrap_or(255).min(127));
+        let ring = fields.number_where("ring", Optional, rings, "a power of two from 2 to 32768");
+        let largest = fields.number("largest", Optional, 1..=ring.unwrap_or(255).min(127));
         let words =
             [("whole", Returned::Whole), ("each", Returned::Each), ("subsets", Returned::Subsets)];
         let returned = fields.choice("returned", &words);
@@ -66,23 +65,23 @@ impl Table for Block {
         let group = match returned {
             Some(Returned::Whole) => largest,
             Some(Returned::Each) => Some(1),
-            Some(Returned::Subsets) => fields.number("subset", Welcome, 1..=most),
+            Some(Returned::Subsets) => fields.number("subset", Optional, 1..=most),
             None => None,
         };
-        let engines = fields.number("engines", Welcome, 1..=2);
-        let ahead = fields.number("ahead", Welcome, 0..=most);
+        let engines = fields.number("engines", Optional, 1..=2);
+        let ahead = fields.number("ahead", Optional, 0..=most);
         let sizing =
             match fields.choice("sizing", &[("static", 0), ("adaptive", 1), ("gathering", 2)]) {
                 Some(0) => {
-                    let size = fields.number("static_size", Welcome, 1..=most);
-                    let linger = fields.span("linger", Welcome, Span::ZERO..=Span::s(1));
+                    let size = fields.number("static_size", Optional, 1..=most);
+                    let linger = fields.span("linger", Optional, Span::ZERO..=Span::s(1));
                     size.zip(linger).map(|(size, linger)| BlockSizing::Fixed(size as u32, linger))
                 }
                 Some(1) => Some(BlockSizing::Adaptive),
                 Some(_) => Some(BlockSizing::Gathering),
                 None => None,
             };
-        // Of one table, each list takes its own.
+        // The table `[block.costs]` holds the costs of both sides.
         let all = costs(&fields, &["announce", "take block", "return", "dma start"]);
         fields.done();
         let of = |names: &[&str], all: &[NamedCost]| -> Vec<NamedCost> {

@@ -1,19 +1,19 @@
-//! The table `[collector]`: what a host needs that leads its device's collector, beside the tables of every
-//! machine. A plan may be without it; its machine then has no such interface.
+//! The table `[collector]`: parameters of host-directed garbage collection. It is optional: without it a
+//! machine does not have the interface.
 
 use bus::sim::NamedCost;
 
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 use super::host::costs;
-use super::section::Table;
+use super::table::Table;
 
-/// What leading costs on a host core, beside its commands: a superblock that is looked at.
+/// Cost on a host core, in addition to its commands: evaluation of one superblock.
 const COSTS: &[&str] = host::nvme::COLLECTOR_COSTS;
 
-/// How a host leads its device's collector.
+/// Parameters of host-directed garbage collection.
 #[derive(Clone, Debug)]
 pub struct HostDirectedGc {
-    /// Superblocks' worth of space by which it begins sooner than the device would.
+    /// Free space in superblocks by which the host starts earlier than the device would.
     pub early: u32,
     pub costs: Vec<NamedCost>,
 }
@@ -23,7 +23,7 @@ impl Table for HostDirectedGc {
     const EXAMPLE: &'static str = "plans/small-flash.toml";
 
     fn read(fields: Fields<'_>) -> Option<HostDirectedGc> {
-        let early = fields.number("early", Welcome, 0..=64);
+        let early = fields.number("early", Optional, 0..=64);
         let costs = costs(&fields, COSTS);
         fields.done();
         Some(HostDirectedGc { early: early? as u32, costs: costs? })

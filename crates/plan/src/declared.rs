@@ -1,4 +1,4 @@
-//! Keys that are declared where they take effect: [`runtime::Key`].
+//! Keys that are declared by the crate that uses them: [`runtime::Key`].
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::report::line;
 use super::units::{rate_text, size_text, span_text};
 
 impl Fields<'_> {
-    /// The struct that these keys fill, and every error in them reported; none if there is one.
+    /// Parses these keys into their struct and reports every error; none if there is an error.
     pub(super) fn declared<T: Default>(&self, keys: &[Key<T>]) -> Option<T> {
         let values: Vec<_> = keys.iter().map(|key| self.declared_value(key)).collect();
         let mut all = T::default();
@@ -23,7 +23,7 @@ impl Fields<'_> {
         if key.default.is_some() && !self.has(key.name) {
             return key.default;
         }
-        let source = if key.sourced { Source::Due } else { Source::Welcome };
+        let source = if key.sourced { Source::Required } else { Source::Optional };
         let (least, most) = (size_text(*key.range.start()), size_text(*key.range.end()));
         let sized = |expected: String| self.size(key.name, source, |n| key.takes(n), &expected);
         match key.unit {
@@ -43,7 +43,7 @@ impl Fields<'_> {
     }
 }
 
-/// A value as a plan has it.
+/// A value as it is written in a plan.
 fn text_of(unit: Unit, value: u64) -> String {
     match unit {
         Unit::Number => value.to_string(),
@@ -54,8 +54,8 @@ fn text_of(unit: Unit, value: u64) -> String {
     }
 }
 
-/// Writes a line of the report for each key that a plan may be without, if it has another value than its
-/// default. Of the others the report says what is made of them.
+/// Writes a line of the report for each optional key whose value is not its default. Required keys are in the
+/// report through the quantities derived from them.
 pub(super) fn report<T>(out: &mut String, keys: &[Key<T>], of: &T) -> fmt::Result {
     for key in keys.iter().filter(|key| key.default.is_some_and(|value| value != key.get(of))) {
         line(out, &key.name.replace('_', " "), text_of(key.unit, key.get(of)))?;
@@ -67,6 +67,7 @@ pub(super) fn report<T>(out: &mut String, keys: &[Key<T>], of: &T) -> fmt::Resul
 mod tests {
     use super::*;
     use crate::Plan;
+    use crate::base_of_name;
     use crate::document::Document;
     use crate::fields::Reader;
     use media::Timing;
@@ -79,8 +80,12 @@ mod tests {
         [least, most, between].into_iter().filter(|n| key.takes(*n)).collect()
     }
 
-    /// What the table of these keys gives with one of them set, all others being at their least.
-    fn alone<T: Default>(keys: &[Key<T>], name: &str, text: &str) -> Result<T, String> {
+    /// Parses the table of these keys with one of them set and all other required keys at their minimum.
+    fn parse_with_one_set<T: Default>(
+        keys: &[Key<T>],
+        name: &str,
+        text: &str,
+    ) -> Result<T, String> {
         let required = keys.iter().filter(|key| key.default.is_none());
         let lines = required.map(|key| match text_of(key.unit, values(key)[0]) {
             value if key.unit == Unit::Flag => format!("{} = {value}\n", key.name),
@@ -89,7 +94,8 @@ mod tests {
             }
             value => format!("{} = {{ value = {value:?}, source = \"a table\" }}\n", key.name),
         });
-        let document = Document::parse(&lines.collect::<String>(), "p.toml", &[(name, text)]);
+        let document =
+            Document::parse(&lines.collect::<String>(), "p.toml", &[(name, text)], &base_of_name);
         let reader = Reader::new(document.map_err(|errors| errors.to_string())?);
         let root = reader.root();
         let read = root.declared(keys);
@@ -102,44 +108,44 @@ mod tests {
         Ok(read.expect("no error was reported"))
     }
 
-    /// Every key takes the ends of its range and is reported, and what is no value of it is refused by its
-    /// name, in one line.
-    fn feed<T: Default>(keys: &[Key<T>], read: impl Fn(&str, &str) -> Result<T, String>) {
+    /// Every key accepts the ends of its range and is reported. An invalid value is rejected in one line that
+    /// names the key.
+    fn check_keys<T: Default>(keys: &[Key<T>], read: impl Fn(&str, &str) -> Result<T, String>) {
         for key in keys {
             for value in values(key) {
                 let text = text_of(key.unit, value);
-                let table = read(key.name, &text).unwrap_or_else(|said| panic!("{text}: {said}"));
+                let table = read(key.name, &text).unwrap_or_else(|error| panic!("{text}: {error}"));
                 assert_eq!(key.get(&table), value, "{} = {text}", key.name);
                 let mut lines = String::new();
                 report(&mut lines, keys, &table).expect("a string");
                 let label = format!("  {:<24}{text}\n", key.name.replace('_', " "));
-                let is_told = key.default.is_some_and(|default| default != value);
-                assert_eq!(lines, if is_told { label } else { String::new() });
+                let is_reported = key.default.is_some_and(|default| default != value);
+                assert_eq!(lines, if is_reported { label } else { String::new() });
             }
             let (least, most) = (*key.range.start(), *key.range.end());
-            let beside = [least.checked_sub(1), most.checked_add(1), Some(least + 3)];
-            let beside = beside.into_iter().flatten();
-            let beside = beside.filter(|n| !key.takes(*n) && key.unit != Unit::Flag);
+            let outside = [least.checked_sub(1), most.checked_add(1), Some(least + 3)];
+            let outside = outside.into_iter().flatten();
+            let outside = outside.filter(|n| !key.takes(*n) && key.unit != Unit::Flag);
             let odd = ["-1", "nonsense", "\"\"", "[]", "{ value = 1 }", "1979-05-27", "1.5 ells"];
-            for text in beside.map(|n| text_of(key.unit, n)).chain(odd.map(String::from)) {
-                let said =
+            for text in outside.map(|n| text_of(key.unit, n)).chain(odd.map(String::from)) {
+                let error =
                     read(key.name, &text).err().unwrap_or_else(|| panic!("{} = {text}", key.name));
-                assert!(said.contains(key.name) && said.contains(": found "), "{text}: {said}");
-                assert_eq!(said.lines().count(), 1, "{said}");
+                assert!(error.contains(key.name) && error.contains(": found "), "{text}: {error}");
+                assert_eq!(error.lines().count(), 1, "{error}");
             }
         }
     }
 
     #[test]
-    fn declared_keys_take_their_range_and_refuse_the_rest() {
-        feed(Timing::KEYS, |name, text| alone(Timing::KEYS, name, text));
-        feed(Array::KEYS, |name, text| alone(Array::KEYS, name, text));
-        feed(Mechanics::KEYS, |name, text| alone(Mechanics::KEYS, name, text));
+    fn declared_keys_accept_only_their_range() {
+        check_keys(Timing::KEYS, |name, text| parse_with_one_set(Timing::KEYS, name, text));
+        check_keys(Array::KEYS, |name, text| parse_with_one_set(Array::KEYS, name, text));
+        check_keys(Mechanics::KEYS, |name, text| parse_with_one_set(Mechanics::KEYS, name, text));
     }
 
     #[test]
     fn declared_keys_of_a_plan_reach_its_medium() {
-        feed(Timing::KEYS, |name, text| {
+        check_keys(Timing::KEYS, |name, text| {
             let path = format!("medium.timing.{name}");
             let plan = Plan::open("gen4", &[(&path, text)]).map_err(|errors| errors.to_string())?;
             let listed = plan.sources.iter().any(|from| from.key == path && from.value == text);
@@ -151,11 +157,13 @@ mod tests {
     #[test]
     fn a_declared_key_without_a_default_is_required() {
         for key in Timing::KEYS.iter().filter(|key| key.default.is_none()) {
-            let reader = Reader::new(Document::parse("", "p.toml", &[]).expect("an empty text"));
+            let reader = Reader::new(
+                Document::parse("", "p.toml", &[], &base_of_name).expect("an empty text"),
+            );
             assert!(reader.root().declared(Timing::KEYS).is_none());
-            let said = reader.finish("p.toml").expect_err("nothing is there").to_string();
+            let error = reader.finish("p.toml").expect_err("nothing is there").to_string();
             let path = format!(": {}: found nothing, expected ", key.name);
-            assert!(said.contains(&path), "{path:?} in\n{said}");
+            assert!(error.contains(&path), "{path:?} in\n{error}");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The table `[device]`: the controller, what it can hold and what its work costs.
+//! The table `[device]`: the controller, its limits and its costs.
 
 use bus::sim::NamedCost;
 use device::nvme::{NAMESPACES_MAX, SLOTS_MAX};
 use runtime::Span;
 use wire::nvme::pi::Kind;
 
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 use super::host::costs;
 
-/// What the controller's work may cost, by the names under which it is spent. A plan gives all.
+/// Costs of the controller, by stage name. A plan gives all of them.
 pub const DEVICE_COSTS: &[&str] = &["parse", "post completion"];
 
 /// The largest queue: `CAP.MQES` is a 16-bit number of entries less one (NVMe base 2.0, 3.1.3.1).
@@ -16,57 +16,58 @@ const QUEUE_ENTRIES_MAX: u64 = 1 << 16;
 
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Processors that its costs queue for; zero: pipelined hardware, for which nothing queues.
+    /// Processors for which costs queue; zero: pipelined hardware without queueing.
     pub processors: u32,
-    /// Commands that it works on at once.
+    /// Maximum number of commands in progress.
     pub command_slots: u32,
-    /// Fetches of queue entries in flight at once.
+    /// Maximum number of fetches of queue entries in flight.
     pub fetchers: u32,
-    /// Entries that one fetch brings, at most.
+    /// Maximum number of queue entries per fetch.
     pub fetch_max: u32,
-    /// Queues for reads and writes, at most.
+    /// Maximum number of I/O queues.
     pub queues: u32,
-    /// Entries of a queue, at most: `CAP.MQES` plus one.
+    /// Maximum number of entries of a queue: `CAP.MQES` plus one.
     pub queue_entries: u32,
     /// The longest transfer of one command, bytes: a power of two.
     pub mdts_bytes: u64,
-    /// Commands taken from one queue before the next has its turn; none: no limit.
+    /// Commands fetched from one queue before the next queue is served; none: no limit.
     pub arbitration_burst: Option<u32>,
-    /// Namespaces of one length that a new medium is divided into.
+    /// Number of namespaces of equal size on a new medium.
     pub namespaces: u32,
-    /// The type of protection information of their blocks; none: they have no metadata.
+    /// Protection information type of the namespaces; none: blocks have no metadata.
     pub protection: Option<Kind>,
-    /// What its work costs, in the order of [`DEVICE_COSTS`].
+    /// Costs in the order of [`DEVICE_COSTS`].
     pub costs: Vec<NamedCost>,
-    /// What 4 KiB of data take a processor that moves them itself; none: engines do.
+    /// Time of a processor to copy 4 KiB of data; none: DMA engines move the data.
     pub copy: Option<Span>,
 }
 
 pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
-    let processors = fields.number("processors", Welcome, 0..=64);
-    let command_slots = fields.number("command_slots", Welcome, 1..=u64::from(SLOTS_MAX));
-    let fetchers = fields.number("fetchers", Welcome, 1..=64);
-    let fetch_max = fields.number("fetch_max", Welcome, 1..=64);
-    let queues = fields.number("queues", Welcome, 1..=63);
-    let queue_entries = fields.number("queue_entries", Welcome, 2..=QUEUE_ENTRIES_MAX);
+    let processors = fields.number("processors", Optional, 0..=64);
+    let command_slots = fields.number("command_slots", Optional, 1..=u64::from(SLOTS_MAX));
+    let fetchers = fields.number("fetchers", Optional, 1..=64);
+    let fetch_max = fields.number("fetch_max", Optional, 1..=64);
+    let queues = fields.number("queues", Optional, 1..=63);
+    let queue_entries = fields.number("queue_entries", Optional, 2..=QUEUE_ENTRIES_MAX);
     let sized = |bytes: u64| bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes);
     let expected = "a power of two from \"4 KiB\" to \"16 MiB\"";
-    let mdts_bytes = fields.size("mdts", Welcome, sized, expected);
-    // A burst is a power of two, and the largest value of its field means none (NVMe base 2.0,
-    // 5.27.1.1); none is written as 0 here.
+    let mdts_bytes = fields.size("mdts", Optional, sized, expected);
+    // A burst is a power of two, and the largest value of its field means no limit (NVMe base 2.0, 5.27.1.1).
+    // A plan writes 0 for no limit.
     let bursts = |n: u64| n == 0 || (n.is_power_of_two() && n <= 64);
     let expected = "a power of two up to 64, or 0 for no limit";
-    let burst = fields.number_where("arbitration_burst", Welcome, bursts, expected);
+    let burst = fields.number_where("arbitration_burst", Optional, bursts, expected);
     let several = fields.has("namespaces");
     let most = u64::from(NAMESPACES_MAX);
-    let namespaces = if several { fields.number("namespaces", Welcome, 1..=most) } else { Some(1) };
+    let namespaces =
+        if several { fields.number("namespaces", Optional, 1..=most) } else { Some(1) };
     let guards = fields.has("protection");
-    let protection = if guards { fields.number("protection", Welcome, 0..=3) } else { Some(0) };
+    let protection = if guards { fields.number("protection", Optional, 0..=3) } else { Some(0) };
     let costs = costs(&fields, DEVICE_COSTS);
     let copies = fields.has("copy");
     let copy = if copies { fields.cost("copy") } else { None };
     if copies && processors == Some(0) {
-        fields.error("copy", "a copy by no processor", "device.processors of 1 or more beside it");
+        fields.error("copy", "a copy cost without processors", "device.processors of at least 1");
     }
     fields.done();
     Some(Device {

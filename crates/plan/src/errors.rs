@@ -1,48 +1,49 @@
-//! What can be wrong with a plan: all of it at once, each with its place and what was expected.
+//! Errors in a plan. All errors are reported at once, each with its position and the expected value.
 
 use std::fmt;
 
-/// How many errors are printed; the rest is counted.
+/// Number of errors that are printed; the remaining ones are only counted.
 const PRINTED_MAX: usize = 20;
 
-/// Where in its source an error is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// The source as a whole: it could not be read.
+    /// The plan as a whole.
     Whole,
-    /// A line and a column of it, both from 1; columns count characters.
+    /// Line and column in the plan, both from 1. Columns count characters.
     At { line: usize, column: usize },
-    /// A value given beside the source, as it was written: `link.lanes=8`.
+    /// Line and column in a base of the plan.
+    Base { origin: String, line: usize, column: usize },
+    /// A `--set` option as it was given: `link.lanes=8`.
     Set(String),
 }
 
-/// One thing that is wrong.
+/// An error in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
     pub place: Place,
-    /// The key, from the top: `link.credits.posted_data`. Empty where there is none.
+    /// The full key: `link.credits.posted_data`. Empty if the error is not of one key.
     pub key: String,
     pub found: String,
     pub expected: String,
 }
 
-/// Everything that is wrong with one plan, in the order of its lines. Never empty.
+/// All errors of one plan, in the order of its lines. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanErrors {
-    /// The file, or whatever else the text came from.
+    /// File name or other name of the plan's text.
     pub origin: String,
     pub errors: Vec<PlanError>,
 }
 
 impl PlanErrors {
-    /// A source of which nothing could be read.
+    /// An error of the plan as a whole.
     pub(super) fn whole(origin: &str, found: String, expected: &str) -> PlanErrors {
         let (place, key) = (Place::Whole, String::new());
         let error = PlanError { place, key, found, expected: expected.to_owned() };
         PlanErrors { origin: origin.to_owned(), errors: vec![error] }
     }
 
-    /// Sorts by place: what was found out first is not what is read first.
+    /// Sorts by position, because errors are found in another order.
     pub(super) fn sorted(origin: &str, mut errors: Vec<PlanError>) -> PlanErrors {
         errors.sort_by(|a, b| a.place.cmp(&b.place));
         PlanErrors { origin: origin.to_owned(), errors }
@@ -50,7 +51,7 @@ impl PlanErrors {
 }
 
 impl fmt::Display for PlanErrors {
-    /// One error a line, at most twenty of them, and how many more there are.
+    /// One error per line, at most 20, then the number of further errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.errors.iter().take(PRINTED_MAX).enumerate() {
             if index > 0 {
@@ -59,6 +60,7 @@ impl fmt::Display for PlanErrors {
             match &error.place {
                 Place::Whole => write!(f, "{}: ", self.origin)?,
                 Place::At { line, column } => write!(f, "{}:{line}:{column}: ", self.origin)?,
+                Place::Base { origin, line, column } => write!(f, "{origin}:{line}:{column}: ")?,
                 Place::Set(text) => write!(f, "{}, --set {text}: ", self.origin)?,
             }
             if !error.key.is_empty() {
@@ -76,10 +78,33 @@ impl fmt::Display for PlanErrors {
 
 impl std::error::Error for PlanErrors {}
 
-/// Bytes of a name beyond which no suggestion is looked for.
+/// Requirement of an interface that a plan does not meet. `interface` is its name, `origin` that of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// The plan does not have the interface's table; the built-in plan `example` has it.
+    #[error(
+        "{origin}: interface {interface}: found no table [{table}], expected one: {example} has it"
+    )]
+    NoTable { origin: String, interface: String, table: &'static str, example: &'static str },
+    /// `host.completion` is `"hybrid"`.
+    #[error(
+        "{origin}: interface {interface}: host.completion: found \"hybrid\", expected \"polled\" or \
+         \"interrupt\": only drivers of NVMe queues have hybrid polling"
+    )]
+    HybridPolling { origin: String, interface: String },
+    /// `host.protection` is `"host"`.
+    #[error(
+        "{origin}: interface {interface}: host.protection: found \"host\", expected \"device\": only \
+         drivers of NVMe queues transfer protection information"
+    )]
+    HostProtection { origin: String, interface: String },
+}
+
+/// Names longer than this number of bytes get no suggestion.
 const NAME_MAX: usize = 64;
 
-/// The known name that `name` was probably meant to be: few edits away, for its length.
+/// The known name with the smallest edit distance to `name`, if that is small for its length.
 pub(super) fn did_you_mean<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     if name.len() > NAME_MAX {
         return None;
@@ -89,7 +114,7 @@ pub(super) fn did_you_mean<'a>(name: &str, known: &[&'a str]) -> Option<&'a str>
     (edits <= 1 + known.len() / 4 && edits < known.chars().count()).then_some(known)
 }
 
-/// Letters to insert, drop, change or swap with their neighbours to get from `a` to `b`.
+/// Edit distance with insertions, deletions, substitutions and transpositions (optimal string alignment).
 fn edits(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -115,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
+    fn edit_distance_counts_edits() {
         for (a, b, count) in [
             ("", "", 0),
             ("", "mps", 3),
@@ -130,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_is_suggested() {
+    fn only_near_names_are_suggested() {
         let known = ["lanes", "mps", "completion_bytes"];
         assert_eq!(did_you_mean("lane", &known), Some("lanes"));
         assert_eq!(did_you_mean("mp", &known), Some("mps"));
@@ -141,24 +166,24 @@ mod tests {
     }
 
     #[test]
-    fn twenty_are_printed_and_the_rest_is_counted() {
+    fn twenty_errors_are_printed_and_the_rest_is_counted() {
         let error = |line| PlanError {
             place: Place::At { line, column: 3 },
             key: "link.mps".to_owned(),
             found: "1".to_owned(),
             expected: "2".to_owned(),
         };
-        let said = |count| PlanErrors::sorted("p.toml", (1..=count).rev().map(error).collect());
+        let errors = |count| PlanErrors::sorted("p.toml", (1..=count).rev().map(error).collect());
         assert_eq!(
-            said(2).to_string(),
+            errors(2).to_string(),
             "p.toml:1:3: link.mps: found 1, expected 2\np.toml:2:3: link.mps: found 1, expected 2"
         );
-        assert_eq!(said(20).to_string().lines().count(), 20);
-        assert!(said(21).to_string().ends_with(
+        assert_eq!(errors(20).to_string().lines().count(), 20);
+        assert!(errors(21).to_string().ends_with(
             ":3: link.mps: found 1, expected 2\n\
             p.toml: and one more error"
         ));
-        assert!(said(41).to_string().ends_with("\np.toml: and 21 more errors"));
-        assert_eq!(said(41).to_string().lines().count(), 21);
+        assert!(errors(41).to_string().ends_with("\np.toml: and 21 more errors"));
+        assert_eq!(errors(41).to_string().lines().count(), 21);
     }
 }

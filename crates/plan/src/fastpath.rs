@@ -1,33 +1,32 @@
-//! The table `[fastpath]`: what FastPath needs beside the tables of every machine. A plan may be without
-//! it; its machine then has no such interface.
+//! The table `[fastpath]`: parameters of the FastPath interface. It is optional: without it a machine does
+//! not have the interface.
 
 use bus::sim::NamedCost;
 use runtime::Span;
 
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 use super::host::costs;
-use super::section::Table;
+use super::table::Table;
 
-/// What FastPath costs beside what every interface costs: the caller's core the first and the last, its
-/// own engines the others.
+/// Costs of FastPath, in addition to those of every interface. The first and the last are on the caller's
+/// core, the others on the FastPath engines.
 const COSTS: &[&str] = &["request", "control", "function", "respond", "take response"];
 
-/// How a machine speaks FastPath.
+/// Parameters of the FastPath interface.
 #[derive(Clone, Debug)]
 pub struct Fastpath {
-    /// Submit and Complete, so many times.
+    /// Number of pairs of Submit and Complete engines.
     pub engines: u32,
-    /// What a request is cut into, bytes.
+    /// Size in bytes of the blocks into which a request is split.
     pub block_bytes: u32,
-    /// The function that blocks pass, as a word of [`functions::named`].
+    /// The data function that blocks pass through, by its name in [`functions::named`].
     pub function: String,
-    /// What an engine takes for a command: to form it, write it and ring. In the place of a driver's.
+    /// Time of an engine to build a command, write it and ring the doorbell. It replaces the driver's cost.
     pub submit: Span,
-    /// And to take in its completion.
+    /// Time of an engine to process a completion.
     pub complete: Span,
-    /// One turn of its polling of the completion queue.
+    /// Time of one poll of the completion queue.
     pub poll: Span,
-    /// What it costs beside that.
     pub costs: Vec<NamedCost>,
 }
 
@@ -36,10 +35,10 @@ impl Table for Fastpath {
     const EXAMPLE: &'static str = "plans/fastpath.toml";
 
     fn read(fields: Fields<'_>) -> Option<Fastpath> {
-        let engines = fields.number("engines", Welcome, 1..=8);
+        let engines = fields.number("engines", Optional, 1..=8);
         let sized = |bytes: u64| u32::try_from(bytes).is_ok_and(wire::fastpath::is_block_size);
         let expected = "\"512 B\", \"1 KiB\", \"2 KiB\", \"4 KiB\" or \"8 KiB\"";
-        let block_bytes = fields.size("block", Welcome, sized, expected);
+        let block_bytes = fields.size("block", Optional, sized, expected);
         let function = fields.text("function", functions::EXPECTED).filter(|word| {
             let known = functions::named(word);
             if let Err(error) = &known {

@@ -1,4 +1,4 @@
-//! The tables `[[faults]]`: what goes wrong on purpose, and when.
+//! The tables `[[faults]]`: injected faults and their triggers.
 
 use std::ops::RangeInclusive;
 
@@ -9,9 +9,9 @@ use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
 
 use super::errors::did_you_mean;
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 
-/// The commands of I/O queues, by the words of a plan.
+/// Commands of I/O queues, by their name in a plan.
 const COMMANDS: &[(&str, u8)] = &[
     ("read", io::READ),
     ("write", io::WRITE),
@@ -22,7 +22,6 @@ const COMMANDS: &[(&str, u8)] = &[
     ("copy", io::COPY),
 ];
 
-/// The words of what a fault does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Delay,
@@ -60,17 +59,17 @@ const KINDS: &[(&str, Kind)] = &[
     ("fatal", Kind::Fatal),
 ];
 
-/// The longest that anything here may last or lie ahead.
+/// Upper limit of durations and start times.
 const LONGEST: Span = Span::s(24 * 3600);
 
-/// Reads all of them. No two have the same name.
+/// Parses all faults. Their names are unique.
 pub(super) fn read(root: &Fields<'_>) -> Option<Vec<Fault>> {
     let tables = root.tables("faults");
     let (count, mut faults) = (tables.len(), Vec::<Fault>::new());
     for (number, table) in tables.into_iter().enumerate() {
         let Some(fault) = read_one(table) else { continue };
         if let Some(before) = faults.iter().position(|other| other.name == fault.name) {
-            let expected = format!("a name of its own: faults.{before} has it");
+            let expected = format!("a unique name: faults.{before} has it");
             root.error(&format!("faults.{number}.name"), format!("{:?}", fault.name), expected);
         }
         faults.push(fault);
@@ -79,7 +78,7 @@ pub(super) fn read(root: &Fields<'_>) -> Option<Vec<Fault>> {
 }
 
 fn read_one(fields: Fields<'_>) -> Option<Fault> {
-    let name = fields.text("name", "the fault's name, by which it is counted");
+    let name = fields.text("name", "the fault's name, under which it is counted");
     let kind = fields.choice("what", KINDS);
     let what = kind.map(|kind| what(&fields, kind));
     let when = kind.map(|kind| when(&fields, kind));
@@ -88,13 +87,13 @@ fn read_one(fields: Fields<'_>) -> Option<Fault> {
 }
 
 fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
-    let span = || fields.span("span", Welcome, Span::ps(1)..=LONGEST);
+    let span = || fields.span("span", Optional, Span::ps(1)..=LONGEST);
     Some(match kind {
         Kind::Delay => What::Delay(span()?),
         Kind::Drop => What::Drop,
         Kind::Hang => What::Hang,
         Kind::Reorder => {
-            let behind = fields.number("behind", Welcome, 1..=1024);
+            let behind = fields.number("behind", Optional, 1..=1024);
             let at_most = span();
             What::Reorder { behind: behind? as u32, at_most: at_most? }
         }
@@ -102,7 +101,7 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
         Kind::CorruptData => What::CorruptData,
         Kind::CorruptMetadata => What::CorruptMetadata,
         Kind::CorruptMedium => What::CorruptMedium,
-        Kind::StuckMedium => What::StuckMedium(lasts(fields)?),
+        Kind::StuckMedium => What::StuckMedium(duration(fields)?),
         Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie => die(fields, kind)?,
         Kind::LostInterrupt => What::LostInterrupt,
         Kind::LinkDown => What::LinkDown,
@@ -110,21 +109,21 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
     })
 }
 
-/// How long something lasts: for ever, if nothing is said.
-fn lasts(fields: &Fields<'_>) -> Option<Span> {
+/// Duration of a fault; unlimited by default.
+fn duration(fields: &Fields<'_>) -> Option<Span> {
     match fields.has("span") {
-        true => fields.span("span", Welcome, Span::ps(1)..=LONGEST),
+        true => fields.span("span", Optional, Span::ps(1)..=LONGEST),
         false => Some(FOREVER),
     }
 }
 
-/// A die of flash that falls ill. Whether there is such a die is looked at where the flash is known.
+/// A die fault. The die number is validated later, against the geometry of the flash.
 fn die(fields: &Fields<'_>, kind: Kind) -> Option<What> {
-    let die = fields.number("die", Welcome, 0..=u64::from(u32::MAX));
-    let span = lasts(fields);
+    let die = fields.number("die", Optional, 0..=u64::from(u32::MAX));
+    let span = duration(fields);
     let of = match kind {
         Kind::SlowDie => {
-            let percent = fields.number("percent", Welcome, 100..=100_000);
+            let percent = fields.number("percent", Optional, 100..=100_000);
             DieFault::Slow { percent: percent? as u32, span: span? }
         }
         Kind::UnreadableDie => DieFault::Unreadable(span?),
@@ -133,17 +132,17 @@ fn die(fields: &Fields<'_>, kind: Kind) -> Option<What> {
     Some(What::Die { die: die? as u32, of })
 }
 
-/// By the specification's name, or by its two numbers; with DNR if `dnr` says so.
+/// A status by its name in the specification, or by type and code; with DNR if `dnr` is set.
 fn status(fields: &Fields<'_>) -> Option<Status> {
     let dnr = if fields.has("dnr") { fields.boolean("dnr") } else { Some(false) };
     let status = if fields.has_table("status") {
         let numbers = fields.table("status")?;
-        let sct = numbers.number("sct", Welcome, 0..=7);
-        let sc = numbers.number("sc", Welcome, 0..=255);
+        let sct = numbers.number("sct", Optional, 0..=7);
+        let sc = numbers.number("sc", Optional, 0..=255);
         numbers.done();
         let status = Status::from_bits((sct? as u16) << 8 | sc? as u16);
         if status.is_ok() {
-            fields.error("status", "success", "a status that is no success");
+            fields.error("status", "success", "an error status");
             return None;
         }
         status
@@ -169,13 +168,13 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
     let needs_no_command =
         of_dies || matches!(kind, Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
     if needs_no_command && fields.has("at") {
-        return fields.span("at", Welcome, Span::ZERO..=LONGEST).map(When::At);
+        return fields.span("at", Optional, Span::ZERO..=LONGEST).map(When::At);
     }
-    let queue = optional(fields, "queue", |key| fields.number(key, Welcome, 0..=63));
+    let queue = optional(fields, "queue", |key| fields.number(key, Optional, 0..=63));
     let opcode = optional(fields, "command", |key| opcode(fields, key));
     let lbas = lbas(fields, opcode.flatten(), queue.flatten());
     let time = |key, none| match fields.has(key) {
-        true => fields.span(key, Welcome, Span::ZERO..=LONGEST),
+        true => fields.span(key, Optional, Span::ZERO..=LONGEST),
         false => Some(none),
     };
     let (from, until) = (time("from", Span::ZERO), time("until", FOREVER));
@@ -186,7 +185,7 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
         return None;
     }
     let which = which(fields);
-    let times = optional(fields, "times", |key| fields.number(key, Welcome, 1..=1 << 40));
+    let times = optional(fields, "times", |key| fields.number(key, Optional, 1..=1 << 40));
     Some(When::Commands(Match {
         opcode: opcode?,
         queue: queue?.map(|queue| queue as u16),
@@ -198,7 +197,7 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
     }))
 }
 
-/// What a key that need not be there says: nothing if what it says makes no sense.
+/// Value of an optional key: the outer none if it is invalid, the inner none if it is absent.
 fn optional<T>(
     fields: &Fields<'_>,
     key: &'static str,
@@ -207,10 +206,10 @@ fn optional<T>(
     if fields.has(key) { read(key).map(Some) } else { Some(None) }
 }
 
-/// A word for a command of an I/O queue, or a number for any.
+/// A command of an I/O queue by name, or any opcode by number.
 fn opcode(fields: &Fields<'_>, key: &'static str) -> Option<u8> {
     if fields.has_number(key) {
-        return fields.number(key, Welcome, 0..=255).map(|opcode| opcode as u8);
+        return fields.number(key, Optional, 0..=255).map(|opcode| opcode as u8);
     }
     fields.choice(key, COMMANDS)
 }
@@ -221,7 +220,7 @@ fn lbas(
     queue: Option<u64>,
 ) -> Option<Option<RangeInclusive<u64>>> {
     let block = |key, none| match fields.has(key) {
-        true => fields.number(key, Welcome, 0..=i64::MAX as u64),
+        true => fields.number(key, Optional, 0..=i64::MAX as u64),
         false => Some(none),
     };
     let (first, last) = (block("first_lba", 0), block("last_lba", u64::MAX));
@@ -231,9 +230,9 @@ fn lbas(
     let key = if fields.has("first_lba") { "first_lba" } else { "last_lba" };
     let names = [io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES];
     if queue == Some(0) || opcode.is_some_and(|opcode| !names.contains(&opcode)) {
-        let expected = "no block, or a command whose entry names blocks: \
+        let expected = "no LBA range, or a command that has one: \
              read, write, compare or write-zeroes";
-        fields.error(key, "blocks", expected);
+        fields.error(key, "an LBA range", expected);
         return None;
     }
     let (first, last) = (first?, last?);
@@ -249,10 +248,10 @@ fn which(fields: &Fields<'_>) -> Option<Which> {
     let given: Vec<_> =
         ["nth", "every", "one_in"].into_iter().filter(|key| fields.has(key)).collect();
     if let [_, second, ..] = given[..] {
-        fields.error(second, "a second way to count", "one of nth, every, one_in");
+        fields.error(second, "a second selector", "one of nth, every, one_in");
         return None;
     }
-    let count = |key| fields.number(key, Welcome, 1..=1 << 40);
+    let count = |key| fields.number(key, Optional, 1..=1 << 40);
     match given.first().copied() {
         None => Some(Which::Each),
         Some("nth") => count("nth").map(Which::Nth),

@@ -1,7 +1,7 @@
-//! Reading a plan's tables: every key asked for once, every error noted and none the last.
+//! Parser of a plan's tables.
 //!
-//! A reading function asks for all keys of its table, whatever it finds, and puts them together
-//! only where all of them were good. So one pass tells everything that is wrong.
+//! A parse function reads all keys of its table even after an error, and returns a value only if all of them
+//! were valid. So one pass reports all errors.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -9,55 +9,64 @@ use std::ops::RangeInclusive;
 use runtime::Span;
 
 use super::Sourced;
-use super::document::{At, Document, Entries, Node, What};
+use super::document::{At, Document, Entries, Node, Value};
 use super::errors::{PlanError, PlanErrors, did_you_mean};
 use super::units::{UnitError, parse_rate, parse_size, parse_span, span_text};
 
-/// The source of a value that was given beside the plan.
+/// Source of a value that was given by `--set`.
 const SET_SOURCE: &str = "assumed: given by --set";
 
-/// Whether a value must say where it comes from.
+/// Found where a required key is missing.
+const NOTHING: &str = "nothing";
+
+/// Whether a value needs a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A cost, a latency, a timing: `{ value = ..., source = "..." }`.
-    Due,
-    /// How something is configured: a plain value, or one with its source.
-    Welcome,
+    Required,
+    /// A configuration: a plain value, or one with a source.
+    Optional,
 }
 
-/// A document while it is read.
+/// Parse state of a document.
 pub(super) struct Reader {
     document: Document,
     errors: RefCell<Vec<PlanError>>,
     sources: RefCell<Vec<Sourced>>,
+    /// Paths of keys that unknown keys probably mean.
+    meant: RefCell<Vec<String>>,
 }
 
-/// A table while it is read.
+/// Parse state of a table.
 pub struct Fields<'r> {
     reader: &'r Reader,
     path: String,
     entries: &'r Entries,
-    asked: RefCell<Vec<&'static str>>,
+    known: RefCell<Vec<&'static str>>,
 }
 
 impl Reader {
     pub(super) fn new(document: Document) -> Reader {
-        Reader { document, errors: RefCell::default(), sources: RefCell::default() }
+        Reader {
+            document,
+            errors: RefCell::default(),
+            sources: RefCell::default(),
+            meant: RefCell::default(),
+        }
     }
 
-    /// The table that the text is.
     pub(super) fn root(&self) -> Fields<'_> {
-        let What::Table(entries) = &self.document.root.what else {
+        let Value::Table(entries) = &self.document.root.value else {
             unreachable!("a document is a table")
         };
         self.fields(String::new(), entries)
     }
 
     fn fields<'r>(&'r self, path: String, entries: &'r Entries) -> Fields<'r> {
-        Fields { reader: self, path, entries, asked: RefCell::default() }
+        Fields { reader: self, path, entries, known: RefCell::default() }
     }
 
-    /// Notes an error about the value of this path, or about what should hold it.
+    /// Reports an error at the value of this path, or at the table that should contain it.
     pub(super) fn error(&self, path: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.error_at(self.document.find(path), path, found.into(), expected.into());
     }
@@ -67,9 +76,14 @@ impl Reader {
         self.errors.borrow_mut().push(PlanError { place, key, found, expected });
     }
 
-    /// The sources of what was read, if nothing was wrong.
+    /// The sources of all values.
+    ///
+    /// # Errors
+    /// All errors that were reported, in the order of their lines.
     pub(super) fn finish(self, origin: &str) -> Result<Vec<Sourced>, PlanErrors> {
-        let errors = self.errors.into_inner();
+        let (mut errors, meant) = (self.errors.into_inner(), self.meant.into_inner());
+        // A misspelt key is one mistake: that the key it means is missing is not another.
+        errors.retain(|error| error.found != NOTHING || !meant.contains(&error.key));
         if errors.is_empty() {
             Ok(self.sources.into_inner())
         } else {
@@ -79,54 +93,53 @@ impl Reader {
 }
 
 impl<'r> Fields<'r> {
-    /// The path of a key of this table.
+    /// Full path of a key of this table.
     pub fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Notes an error about the value of this key.
+    /// Reports an error at the value of this key.
     pub fn error(&self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.reader.error(&self.path(key), found, expected);
     }
 
-    /// Whether the key is there; it may be.
+    /// Whether the optional key is present.
     pub fn has(&self, key: &'static str) -> bool {
-        self.ask(key).is_some()
+        self.get(key).is_some()
     }
 
-    /// Whether the key is there and is a table.
+    /// Whether the optional key is present and is a table.
     pub fn has_table(&self, key: &'static str) -> bool {
-        self.ask(key).is_some_and(|node| matches!(node.what, What::Table(_)))
+        self.get(key).is_some_and(|node| matches!(node.value, Value::Table(_)))
     }
 
-    /// Whether the key is there and is a number.
+    /// Whether the optional key is present and is a number.
     pub fn has_number(&self, key: &'static str) -> bool {
-        self.ask(key).is_some_and(|node| matches!(node.what, What::Integer(..)))
+        self.get(key).is_some_and(|node| matches!(node.value, Value::Integer(..)))
     }
 
-    fn ask(&self, key: &'static str) -> Option<&'r Node> {
-        if !self.asked.borrow().contains(&key) {
-            self.asked.borrow_mut().push(key);
+    fn get(&self, key: &'static str) -> Option<&'r Node> {
+        if !self.known.borrow().contains(&key) {
+            self.known.borrow_mut().push(key);
         }
         self.entries.get(key).map(|entry| &entry.node)
     }
 
-    fn demand(&self, key: &'static str, expected: &str) -> Option<&'r Node> {
-        let node = self.ask(key);
+    fn require(&self, key: &'static str, expected: &str) -> Option<&'r Node> {
+        let node = self.get(key);
         if node.is_none() {
-            self.error(key, "nothing", expected);
+            self.error(key, NOTHING, expected);
         }
         node
     }
 
-    /// A table that has to be there.
     pub fn table(&self, key: &'static str) -> Option<Fields<'r>> {
         let expected = format!("the table [{}]", self.path(key));
-        let node = self.demand(key, &expected)?;
+        let node = self.require(key, &expected)?;
         self.as_table(node, self.path(key))
     }
 
-    /// What a table that need not be there says, if it is there; nothing at all: it says nonsense.
+    /// Parses an optional table: the outer none if it is invalid, the inner none if it is absent.
     pub fn table_if<T>(
         &self,
         key: &'static str,
@@ -139,8 +152,8 @@ impl<'r> Fields<'r> {
     }
 
     fn as_table(&self, node: &'r Node, path: String) -> Option<Fields<'r>> {
-        match &node.what {
-            What::Table(entries) => Some(self.reader.fields(path, entries)),
+        match &node.value {
+            Value::Table(entries) => Some(self.reader.fields(path, entries)),
             _ => {
                 self.reader.error(&path, node.in_words(), "a table");
                 None
@@ -148,10 +161,10 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// The tables of an array that need not be there.
+    /// The tables of an optional array.
     pub fn tables(&self, key: &'static str) -> Vec<Fields<'r>> {
-        let Some(node) = self.ask(key) else { return Vec::new() };
-        let What::Array(items) = &node.what else {
+        let Some(node) = self.get(key) else { return Vec::new() };
+        let Value::Array(items) = &node.value else {
             self.error(key, node.in_words(), format!("tables [[{}]]", self.path(key)));
             return Vec::new();
         };
@@ -159,18 +172,18 @@ impl<'r> Fields<'r> {
         items.iter().zip(paths).filter_map(|(item, path)| self.as_table(item, path)).collect()
     }
 
-    /// The value of a key, with its source noted.
+    /// The value of a key. Its source is recorded.
     fn value(&self, key: &'static str, source: Source, expected: &str) -> Option<&'r Node> {
         let due = format!("{{ value = ..., source = \"...\" }} whose value is {expected}");
-        let whole = if source == Source::Due { &due } else { expected };
-        let node = self.demand(key, whole)?;
-        match &node.what {
-            What::Table(entries) => self.sourced(key, entries, expected),
+        let whole = if source == Source::Required { &due } else { expected };
+        let node = self.require(key, whole)?;
+        match &node.value {
+            Value::Table(entries) => self.sourced(key, entries, expected),
             _ if matches!(node.at, At::Set(_)) => {
-                self.note(key, node, SET_SOURCE);
+                self.record(key, node, SET_SOURCE);
                 Some(node)
             }
-            _ if source == Source::Due => {
+            _ if source == Source::Required => {
                 self.error(key, format!("{} without a source", node.in_words()), whole);
                 None
             }
@@ -178,20 +191,21 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// What `{ value = ..., source = "..." }` holds.
+    /// The value of `{ value = ..., source = "..." }`.
     fn sourced(&self, key: &'static str, entries: &'r Entries, expected: &str) -> Option<&'r Node> {
         let fields = self.reader.fields(self.path(key), entries);
-        let value = fields.demand("value", expected);
-        let source = fields.text("source", "where the value comes from, or \"assumed\" and why");
+        let value = fields.require("value", expected);
+        let source =
+            fields.text("source", "the source of the value, or \"assumed: \" and the reason");
         fields.done();
         let (value, source) = (value?, source?);
         let set = |key| matches!(entries[key].node.at, At::Set(_));
         let source = if set("value") && !set("source") { SET_SOURCE.to_owned() } else { source };
-        self.note(key, value, &source);
+        self.record(key, value, &source);
         Some(value)
     }
 
-    fn note(&self, key: &'static str, value: &Node, source: &str) {
+    fn record(&self, key: &'static str, value: &Node, source: &str) {
         let after = source.strip_prefix("assumed");
         let assumed = after.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
         self.reader.sources.borrow_mut().push(Sourced {
@@ -202,11 +216,11 @@ impl<'r> Fields<'r> {
         });
     }
 
-    /// A text with something in it.
+    /// A text that is not blank.
     pub fn text(&self, key: &'static str, expected: &str) -> Option<String> {
-        let node = self.demand(key, expected)?;
-        match &node.what {
-            What::Text(text) if !text.trim().is_empty() => Some(text.clone()),
+        let node = self.require(key, expected)?;
+        match &node.value {
+            Value::Text(text) if !text.trim().is_empty() => Some(text.clone()),
             _ => {
                 self.error(key, node.in_words(), expected);
                 None
@@ -216,9 +230,9 @@ impl<'r> Fields<'r> {
 
     pub fn boolean(&self, key: &'static str) -> Option<bool> {
         let expected = "true or false";
-        let node = self.value(key, Source::Welcome, expected)?;
-        match node.what {
-            What::Boolean(value) => Some(value),
+        let node = self.value(key, Source::Optional, expected)?;
+        match node.value {
+            Value::Boolean(value) => Some(value),
             _ => {
                 self.error(key, node.in_words(), expected);
                 None
@@ -229,9 +243,9 @@ impl<'r> Fields<'r> {
     pub fn choice<T: Copy>(&self, key: &'static str, of: &[(&str, T)]) -> Option<T> {
         let words: Vec<_> = of.iter().map(|(word, _)| format!("{word:?}")).collect();
         let expected = words.join(" or ");
-        let node = self.value(key, Source::Welcome, &expected)?;
-        let meant = match &node.what {
-            What::Text(text) => of.iter().find(|(word, _)| word == text),
+        let node = self.value(key, Source::Optional, &expected)?;
+        let meant = match &node.value {
+            Value::Text(text) => of.iter().find(|(word, _)| word == text),
             _ => None,
         };
         if meant.is_none() {
@@ -251,7 +265,7 @@ impl<'r> Fields<'r> {
         self.number_where(key, source, |n| range.contains(&n), &expected)
     }
 
-    /// A whole number that is good.
+    /// A whole number that satisfies `good`.
     pub fn number_where(
         &self,
         key: &'static str,
@@ -260,8 +274,8 @@ impl<'r> Fields<'r> {
         expected: &str,
     ) -> Option<u64> {
         let node = self.value(key, source, expected)?;
-        let number = match node.what {
-            What::Integer(Some(n), _) => u64::try_from(n).ok().filter(|n| good(*n)),
+        let number = match node.value {
+            Value::Integer(Some(n), _) => u64::try_from(n).ok().filter(|n| good(*n)),
             _ => None,
         };
         if number.is_none() {
@@ -270,19 +284,20 @@ impl<'r> Fields<'r> {
         number
     }
 
-    /// A whole number or, since 64 bits are more than TOML has, one in a text: `"0x1_0000_0000"`.
+    /// A 64-bit address: a number, or hexadecimal text such as `"0x1_0000_0000"`, because TOML's integers are
+    /// signed.
     pub fn address(
         &self,
         key: &'static str,
         good: impl Fn(u64) -> bool,
         expected: &str,
     ) -> Option<u64> {
-        let node = self.value(key, Source::Welcome, expected)?;
-        let address = match &node.what {
-            What::Integer(Some(n), _) => u64::try_from(*n).ok(),
-            What::Text(text) => {
+        let node = self.value(key, Source::Optional, expected)?;
+        let address = match &node.value {
+            Value::Integer(Some(n), _) => u64::try_from(*n).ok(),
+            Value::Text(text) => {
                 let hex = text.strip_prefix("0x").map(|digits| digits.replace('_', ""));
-                // `from_str_radix` would take a sign.
+                // `from_str_radix` accepts a sign.
                 hex.filter(|digits| !digits.starts_with('+'))
                     .and_then(|digits| u64::from_str_radix(&digits, 16).ok())
             }
@@ -295,7 +310,7 @@ impl<'r> Fields<'r> {
         address
     }
 
-    /// A quantity with a unit that is good.
+    /// A quantity with a unit that satisfies `good`.
     fn quantity(
         &self,
         key: &'static str,
@@ -305,20 +320,20 @@ impl<'r> Fields<'r> {
         expected: &str,
     ) -> Option<u64> {
         let node = self.value(key, source, expected)?;
-        let found = match &node.what {
-            What::Text(text) => match parse(text) {
+        let found = match &node.value {
+            Value::Text(text) => match parse(text) {
                 Ok(quantity) if good(quantity) => return Some(quantity),
                 Ok(_) => node.in_words(),
                 Err(error) => format!("{}, which {error}", node.in_words()),
             },
-            What::Integer(..) | What::Other(_) => format!("{}, without a unit", node.in_words()),
+            Value::Integer(..) | Value::Other(_) => format!("{}, without a unit", node.in_words()),
             _ => node.in_words(),
         };
         self.error(key, found, expected);
         None
     }
 
-    /// A size in bytes that is good.
+    /// A size in bytes that satisfies `good`.
     pub fn size(
         &self,
         key: &'static str,
@@ -343,9 +358,9 @@ impl<'r> Fields<'r> {
         self.quantity(key, source, parse, good, &expected).map(Span)
     }
 
-    /// A cost: what something takes each time, at most a second.
+    /// A cost: the time of one execution, at most a second. Its source is required.
     pub fn cost(&self, key: &'static str) -> Option<Span> {
-        self.span(key, Source::Due, Span::ZERO..=Span::s(1))
+        self.span(key, Source::Required, Span::ZERO..=Span::s(1))
     }
 
     /// A rate of at least one and at most 10^13 bytes a second.
@@ -354,16 +369,17 @@ impl<'r> Fields<'r> {
         self.quantity(key, source, parse_rate, |n| (1..=10_000_000_000_000).contains(&n), expected)
     }
 
-    /// Says which keys nobody asked for. Comes last: only then is it known what there may be.
+    /// Reports unknown keys: those that were never read. It must be the last call.
     pub fn done(self) {
-        let asked = self.asked.borrow();
+        let known = self.known.borrow();
         for (key, entry) in self.entries {
-            if asked.contains(&key.as_str()) {
+            if known.contains(&key.as_str()) {
                 continue;
             }
-            let mut expected = format!("one of {}", asked.join(", "));
-            if let Some(meant) = did_you_mean(key, &asked) {
+            let mut expected = format!("one of {}", known.join(", "));
+            if let Some(meant) = did_you_mean(key, &known) {
                 expected.push_str(&format!(": did you mean {meant}?"));
+                self.reader.meant.borrow_mut().push(self.path(meant));
             }
             let found = "an unknown key".to_owned();
             self.reader.error_at(entry.key_at, &self.path(key), found, expected);
@@ -376,11 +392,12 @@ mod tests {
     use super::*;
 
     fn reader(text: &str, sets: &[(&str, &str)]) -> Reader {
-        Reader::new(Document::parse(text, "p.toml", sets).unwrap())
+        let no_base = |_: &str, _: &str| unreachable!("the text has no base");
+        Reader::new(Document::parse(text, "p.toml", sets, &no_base).unwrap())
     }
 
     #[test]
-    fn a_source_is_noted_and_assumed_is_a_word() {
+    fn sources_are_recorded_and_assumed_is_a_whole_word() {
         let text = "a = { value = \"1 ns\", source = \"a table\" }\n\
             b = { value = \"2 ns\", source = \"assumed\" }\n\
             c = { value = \"3 ns\", source = \"assumed: why\" }\n\
@@ -391,7 +408,7 @@ mod tests {
         for (key, ns) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
             assert_eq!(root.cost(key), Some(Span::ns(ns)));
         }
-        assert_eq!(root.number("e", Source::Welcome, 0..=9), Some(5));
+        assert_eq!(root.number("e", Source::Optional, 0..=9), Some(5));
         root.done();
         let sources = reader.finish("p.toml").unwrap();
         let assumed: Vec<_> = sources.iter().map(|s| (s.key.as_str(), s.assumed)).collect();
@@ -400,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_has_no_other_source_than_that() {
+    fn a_set_value_loses_its_source() {
         let text = "a = { value = \"1 ns\", source = \"a table\" }\n\
             b = { value = \"2 ns\", source = \"a table\" }\nc = 3\n";
         let sets = [
@@ -413,11 +430,11 @@ mod tests {
         let root = reader.root();
         assert_eq!(root.cost("a"), Some(Span::ns(7)));
         assert_eq!(root.cost("b"), Some(Span::ns(8)));
-        assert_eq!(root.number("c", Source::Welcome, 0..=9), Some(9));
+        assert_eq!(root.number("c", Source::Optional, 0..=9), Some(9));
         assert_eq!(root.cost("d"), Some(Span::ns(10)));
         let sources = reader.finish("p.toml").unwrap();
-        let said: Vec<_> = sources.iter().map(|s| s.source.as_str()).collect();
-        assert_eq!(said, [SET_SOURCE, SET_SOURCE, SET_SOURCE, "mine"]);
+        let texts: Vec<_> = sources.iter().map(|s| s.source.as_str()).collect();
+        assert_eq!(texts, [SET_SOURCE, SET_SOURCE, SET_SOURCE, "mine"]);
         assert!(sources[0].assumed && !sources[3].assumed);
     }
 
@@ -434,7 +451,7 @@ mod tests {
         for key in ["c", "d", "e", "g"] {
             assert_eq!(address(key), None, "{key}");
         }
-        let said = reader.finish("p.toml").unwrap_err();
-        assert_eq!(said.errors.len(), 4);
+        let errors = reader.finish("p.toml").unwrap_err();
+        assert_eq!(errors.errors.len(), 4);
     }
 }

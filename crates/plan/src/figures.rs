@@ -1,4 +1,4 @@
-//! What follows from a plan before anything runs: rates, times, memory. Integers all of it.
+//! Quantities derived from a plan: rates, times, memory. All are integers.
 
 use bus::BUFFER_ALIGN;
 use bus::link::{Link, LinkSpec};
@@ -13,32 +13,32 @@ const ENTRY_BYTES: (u64, u64) = (64, 16);
 /// Bytes of an address in a PRP list, and of the page that it names (NVMe base 2.0, 4.1.1).
 const PRP_BYTES: (u64, u64) = (8, 4096);
 
-/// For the admin queues, what Identify returns and log pages.
+/// Host memory for the admin queues, Identify data and log pages.
 const ADMIN_BYTES: u64 = 64 << 10;
 
-/// What follows from a plan.
+/// Quantities derived from a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes a second each way, headers and all, rounded down.
+    /// Raw rate of the link in each direction, bytes per second, rounded down.
     pub link_bytes_per_s: u64,
-    /// Bytes of payload a second in full packets to host memory, rounded down.
+    /// Payload rate in full packets to host memory, bytes per second, rounded down.
     pub payload_bytes_per_s: u64,
-    /// Bytes on the wire around each payload to host memory.
+    /// Overhead of each packet to host memory, bytes.
     pub overhead_bytes: u32,
-    /// Writing 4 KiB to host memory: from the first byte's leaving to the last one's.
+    /// Serialization time of a 4 KiB write to host memory.
     pub write_4k: Span,
     /// Reading 64 bytes of host memory, from the device, on a quiet link.
     pub read_64: Span,
     /// Reading a 32-bit register of the device, from the host, on a quiet link.
     pub read_register: Span,
-    /// The medium's wait before the first byte of 4 KiB, all its banks idle; none without timing.
+    /// Latency of the medium to the first byte of 4 KiB with all banks idle; none without timing.
     pub medium_4k: Option<Span>,
     /// Host memory that the queues and their transfers need, bytes.
     pub memory_needed_bytes: u64,
 }
 
 impl Plan {
-    /// What follows from the plan.
+    /// Computes the quantities that follow from the plan.
     pub fn figures(&self) -> Figures {
         let (spec, base) = (&self.link, self.host.memory_base.0);
         let format = TlpFormat { generation: spec.generation, ecrc: spec.ecrc };
@@ -62,7 +62,7 @@ impl Plan {
     }
 }
 
-/// A request over one way, `service` at its end, and the answer over the other.
+/// Round-trip time of a read: the request, `service` at the completer, and the completions.
 fn round_trip(link: &Link, address: u64, bytes: u32, service: Span) -> Span {
     let spec: &LinkSpec = link.spec();
     let request = link.time_of(link.read_requests(address, bytes).wire_bytes);
@@ -70,8 +70,8 @@ fn round_trip(link: &Link, address: u64, bytes: u32, service: Span) -> Span {
     request + spec.latency + service + answer + spec.latency
 }
 
-/// Host memory for the host's queues at their depth, each command with its longest transfer and the
-/// PRP list of it, in the buffers that memory is handed out in.
+/// Host memory in bytes for the host's queues at full depth, each command with the largest transfer and its
+/// PRP list, rounded up to allocator buffers.
 pub fn memory_needed_bytes(host: &Host, device: &Device) -> u64 {
     let buffer = |bytes: u64| bytes.next_power_of_two().max(BUFFER_ALIGN as u64);
     let entries = u64::from(host.queue_depth) + 1;
@@ -80,7 +80,7 @@ pub fn memory_needed_bytes(host: &Host, device: &Device) -> u64 {
     let queue = buffer(entries * ENTRY_BYTES.0)
         + buffer(entries * ENTRY_BYTES.1)
         + u64::from(host.queue_depth) * command;
-    // Eight bytes of protection information for each block of 512, where the host makes it.
+    // Eight bytes of protection information per block of 512, if the host generates it.
     let tags =
         host.guard.map_or(0, |_| buffer(u64::from(host.queue_depth) * device.mdts_bytes / 64));
     u64::from(host.queues) * (queue + tags) + ADMIN_BYTES
@@ -97,19 +97,19 @@ mod tests {
     /// Vučinić et al., "DC Express" (FAST 2014): 2.432 us to transfer 4 KiB, 0.368 us to reach them
     /// (Table 5), and "well over 0.6 us" a round trip (section 2).
     #[test]
-    fn the_platform_of_the_dc_express_paper() {
+    fn figures_of_dc_express_match_the_paper() {
         let figures = figures("dc-express", &[]);
         assert_eq!(figures.link_bytes_per_s, 2_000_000_000);
         assert_eq!(figures.payload_bytes_per_s, 2_000_000_000 * 128 / 152);
         assert_eq!(figures.overhead_bytes, 24);
         assert_eq!(figures.write_4k, Span::ns(2_432));
-        // 24 bytes up, 64 + 20 down, 500 ps each, beside what the plan gives.
+        // 24 bytes up, 64 + 20 down, 500 ps each, in addition to the plan's latencies.
         assert_eq!(figures.read_64, Span::ns(12 + 42 + 2 * 150 + 250));
         assert_eq!(figures.medium_4k, Some(Span::ps(110_000 + 7 * 36_857)));
     }
 
     #[test]
-    fn a_hop_is_on_the_way_there_and_back() {
+    fn a_hop_adds_its_latency_in_both_directions() {
         let hop = "[{ name = \"chipset\", latency = { value = \"1 us\", source = \"assumed\" } }]";
         let near = figures("dc-express", &[]);
         let far = figures("dc-express", &[("link.hops", hop)]);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_gen4_are_rounded_down_once() {
+    fn rates_of_gen4_are_rounded_down() {
         let figures = figures("gen4", &[("link.mps", "256 B")]);
         // 16 GT/s, 4 lanes, 128 of 130 bits.
         assert_eq!(figures.link_bytes_per_s, 7_876_923_076);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_in_buffers() {
+    fn memory_needed_counts_whole_buffers() {
         let sets = [("host.queues", "2"), ("host.queue_depth", "3"), ("device.mdts", "128 KiB")];
         let plan = Plan::open("gen4", &sets).unwrap();
         let command = (128 << 10) + 4096;

@@ -1,100 +1,117 @@
-//! The table `[host]`: memory, cores, how the driver works and what its software costs.
+//! The table `[host]`: memory, cores, driver configuration and software costs.
 
 use ::host::nvme::{self, Policy, Sgl};
 use bus::sim::NamedCost;
 use runtime::Span;
 use wire::BusAddr;
 
-use super::Plan;
-use super::fields::{Fields, Reader, Source::Due, Source::Welcome};
+use super::fields::{Fields, Reader, Source::Optional, Source::Required};
+use super::{Plan, Unsupported};
 
-/// What software may cost on a host core, by the names under which drivers spend it. A plan gives
-/// all of them: what is not on its path is `"0 ns"`, and says so.
+/// Software costs on a host core, by stage name. A plan gives all of them, `"0 ns"` for those that are not on
+/// its path.
 pub const HOST_COSTS: &[&str] =
     &["submit", "complete", "context switch", "system call", "block driver", "benchmark"];
 
-/// Where host memory begins unless a plan says otherwise: at 4 GiB, as that of any server does.
+/// Default base address of host memory: 4 GiB, above the 32-bit MMIO window.
 pub const MEMORY_BASE: BusAddr = BusAddr(1 << 32);
 
-/// Where 32-bit registers and interrupts lie on the bus, up to 4 GiB: no place for host memory.
+/// Start of the 32-bit window of registers and interrupts, which ends at 4 GiB. Host memory must not overlap
+/// it.
 const REGISTERS_AT: u64 = 0xf000_0000;
 
-/// Memory comes in pages of this many bytes.
+/// Page size of host memory in bytes.
 const PAGE_BYTES: u64 = 4096;
 
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Where the memory that the device may reach begins on the bus.
+    /// Bus address of the memory that the device can access.
     pub memory_base: BusAddr,
-    /// How much of it there is, bytes.
+    /// Size of that memory, bytes.
     pub memory_bytes: u64,
     pub cores: u32,
-    /// How a driver learns of completions.
+    /// Completion method of the driver.
     pub completion: Completion,
-    /// One turn of a polling loop.
+    /// Time of one iteration of a polling loop.
     pub poll: Span,
-    /// Taking an interrupt, from its arrival to the driver's handler: a device's, or a timer's.
+    /// Interrupt latency, from arrival to the driver's handler; also of timer interrupts.
     pub interrupt: Span,
-    /// Completions that share an interrupt, and how long one waits for others, where they do.
+    /// Interrupt coalescing: threshold in completions, and the aggregation time; none: off.
     pub coalescing: Option<(u32, Span)>,
     pub doorbell: Doorbell,
-    /// Whether NVMe's doorbells have shadows in memory; not unless a plan says so.
+    /// NVMe shadow doorbells are used; off by default.
     pub shadow_doorbells: bool,
-    /// Which buffers scatter gather lists describe; none unless a plan says so.
+    /// Transfers that use scatter-gather lists; none by default.
     pub sgl: Sgl,
-    /// Making, or checking, what guards 512 bytes of data, where the host does it; none: the device alone
-    /// makes and checks protection information.
+    /// Time to generate or check the protection information of 512 bytes on the host; none: only the device
+    /// generates and checks it.
     pub guard: Option<Span>,
-    /// Commands in flight in each queue, at most.
+    /// Maximum number of commands in flight in each queue.
     pub queue_depth: u32,
-    /// Queues for reads and writes.
     pub queues: u32,
-    /// How cores share queues, where an interface lets them.
+    /// Queue sharing between cores, for interfaces that support it.
     pub sharing: Option<Sharing>,
-    /// What a kernel does with each piece of a request, where there is one.
+    /// Kernel buffering between callers and driver, if there is any.
     pub kernel: Option<Kernel>,
-    /// How long a command may take without the device's progress before it is given up.
+    /// The way of a call through a kernel. None: a call is the costs of its layers.
+    pub path: Option<KernelPath>,
+    /// Timeout of a command while the device makes no progress.
     pub timeout: Span,
-    /// How often a command that failed for no lasting reason is tried again.
+    /// Number of retries of a command that failed with a transient error.
     pub retries: u32,
-    /// What software costs, in the order of [`HOST_COSTS`].
+    /// Costs in the order of [`HOST_COSTS`].
     pub costs: Vec<NamedCost>,
 }
 
 /// A kernel's buffers between callers and a driver: the table `[host.kernel]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// The longest piece that a request is cut into, bytes.
+    /// Maximum size of the pieces into which a request is split, bytes.
     pub buffer_bytes: u32,
-    /// Copying 4 KiB between a buffer and the caller.
+    /// Time to copy 4 KiB between a buffer and the caller.
     pub copy: Span,
-    /// A write is over for its caller when it lies in the kernel's buffers.
+    /// A write completes to its caller once its data is in the kernel's buffers.
     pub write_behind: bool,
 }
 
-/// How cores share queues: the table `[host.sharing]`.
+/// Work of a call through a kernel, by stage name: into it, per call, per piece, per line copied, out of it.
+/// The work of the driver on a piece is the cost "block driver".
+pub const PATH_COSTS: &[&str] = &["call entry", "file layer", "block layer", "copy", "call exit"];
+
+/// Bytes that the cost "copy" of a [`KernelPath`] is of: a cache line.
+pub const LINE_BYTES: u32 = 64;
+
+/// The way of a call through a kernel to a block driver: the table `[host.path]`.
+#[derive(Clone, Debug)]
+pub struct KernelPath {
+    /// Maximum size of the pieces into which a request is split, one after the other, bytes.
+    pub piece_bytes: u32,
+    /// Costs in the order of [`PATH_COSTS`].
+    pub costs: Vec<NamedCost>,
+}
+
+/// Queue sharing between cores: the table `[host.sharing]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharing {
-    /// Which queue a command goes to.
+    /// Choice of the queue for a command.
     pub policy: Policy,
-    /// Taking and giving back a lock whose word is at hand.
+    /// Time to take and release an uncontended lock whose cache line is local.
     pub lock: Span,
-    /// The way of a word from one core's cache to another's.
+    /// Time to transfer a cache line from one core to another.
     pub transfer: Span,
 }
 
-/// How a driver learns of completions.
+/// Completion method of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It looks, again and again.
     Polled,
-    /// It sleeps until a completion is to be expected, and looks then.
+    /// Sleep until shortly before the expected completion, then polling.
     Hybrid,
     Interrupt,
 }
 
 impl Completion {
-    /// The driver's word for it; `vector` is that of its interrupts, where it has some.
+    /// The driver's completion mode; `vector` is used in interrupt mode only.
     pub fn by(self, vector: u16) -> nvme::Completion {
         match self {
             Completion::Polled => nvme::Completion::Polled,
@@ -105,56 +122,46 @@ impl Completion {
 }
 
 impl Plan {
-    /// For an interface whose driver looks for answers otherwise than NVMe's queues do.
+    /// For an interface whose driver has no hybrid polling.
     ///
     /// # Errors
-    /// The host is to sleep before it looks.
-    pub fn must_not_sleep(&self, interface: &str) -> Result<(), String> {
+    /// `host.completion` is hybrid.
+    pub fn reject_hybrid_polling(&self, interface: &str) -> Result<(), Unsupported> {
+        let (origin, interface) = (self.origin.clone(), interface.to_owned());
         match self.host.completion {
             Completion::Polled | Completion::Interrupt => Ok(()),
-            Completion::Hybrid => Err(format!(
-                "{}: interface {interface}: host.completion: found \"hybrid\", expected \"polled\" or \
-                 \"interrupt\": only drivers on NVMe's queues sleep before they look",
-                self.origin
-            )),
+            Completion::Hybrid => Err(Unsupported::HybridPolling { origin, interface }),
         }
     }
 
-    /// For an interface by whose driver data come without their protection information.
+    /// For an interface whose driver does not transfer protection information.
     ///
     /// # Errors
-    /// The host is to check it.
-    pub fn must_not_guard(&self, interface: &str) -> Result<(), String> {
+    /// `host.protection` is `"host"`.
+    pub fn reject_host_protection(&self, interface: &str) -> Result<(), Unsupported> {
+        let (origin, interface) = (self.origin.clone(), interface.to_owned());
         match self.host.guard {
             None => Ok(()),
-            Some(_) => Err(format!(
-                "{}: interface {interface}: host.protection: found \"host\", expected \"device\": only \
-                 NVMe's own queues carry protection information",
-                self.origin
-            )),
+            Some(_) => Err(Unsupported::HostProtection { origin, interface }),
         }
     }
 }
 
-/// When a driver rings the doorbell.
+/// Doorbell policy of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
     Each,
-    /// Once for all commands that were submitted together.
+    /// Once per batch of commands that were submitted together.
     Batched,
 }
 
 pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
-    let paged = |address: u64| address.is_multiple_of(PAGE_BYTES);
-    let memory_base = if fields.has("memory_base") {
-        fields.address("memory_base", paged, "a multiple of 4096, as in \"0x1_0000_0000\"")
-    } else {
-        Some(MEMORY_BASE.0)
-    };
-    let sized = |bytes: u64| paged(bytes) && (1 << 20..=1 << 40).contains(&bytes);
+    let memory_base = memory_base(&fields);
+    let sized =
+        |bytes: u64| bytes.is_multiple_of(PAGE_BYTES) && (1 << 20..=1 << 40).contains(&bytes);
     let expected = "whole pages of 4 KiB from \"1 MiB\" to \"1 TiB\"";
-    let memory_bytes = fields.size("memory", Welcome, sized, expected);
-    let cores = fields.number("cores", Welcome, 1..=64);
+    let memory_bytes = fields.size("memory", Optional, sized, expected);
+    let cores = fields.number("cores", Optional, 1..=64);
     let completion = fields.choice(
         "completion",
         &[
@@ -183,15 +190,16 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         Some(false)
     };
     let guard = if by_host == Some(true) { fields.cost("guard") } else { None };
-    let queue_depth = fields.number("queue_depth", Welcome, 1..=4095);
-    let queues = fields.number("queues", Welcome, 1..=63);
-    let timeout = fields.span("timeout", Welcome, Span::us(1)..=Span::s(3600));
-    let retries = fields.number("retries", Welcome, 0..=100);
+    let queue_depth = fields.number("queue_depth", Optional, 1..=4095);
+    let queues = fields.number("queues", Optional, 1..=63);
+    let timeout = fields.span("timeout", Optional, Span::us(1)..=Span::s(3600));
+    let retries = fields.number("retries", Optional, 0..=100);
     let costs = costs(&fields, HOST_COSTS);
     let shares = fields.has("sharing");
     let sharing = if shares { fields.table("sharing").and_then(sharing) } else { None };
     let copies = fields.has("kernel");
     let kernel = if copies { fields.table("kernel").and_then(kernel) } else { None };
+    let path = own_path(&fields, copies);
     fields.done();
     Some(Host {
         memory_base: BusAddr(memory_base?),
@@ -209,13 +217,22 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         queues: queues? as u32,
         sharing: if shares { Some(sharing?) } else { None },
         kernel: if copies { Some(kernel?) } else { None },
+        path: path?,
         timeout: timeout?,
         retries: retries? as u32,
         costs: costs?,
     })
 }
 
-/// The words for policies, in plans and on the command line.
+fn memory_base(fields: &Fields<'_>) -> Option<u64> {
+    if !fields.has("memory_base") {
+        return Some(MEMORY_BASE.0);
+    }
+    let paged = |address: u64| address.is_multiple_of(PAGE_BYTES);
+    fields.address("memory_base", paged, "a multiple of 4096, as in \"0x1_0000_0000\"")
+}
+
+/// Policies by their name in plans and on the command line.
 pub const POLICIES: [(&str, Policy); 4] = [
     ("single", Policy::Single),
     ("round-robin", Policy::RoundRobin),
@@ -235,7 +252,7 @@ fn sharing(fields: Fields<'_>) -> Option<Sharing> {
 fn kernel(fields: Fields<'_>) -> Option<Kernel> {
     let sized = |bytes: u64| bytes.is_power_of_two() && (4096..=1 << 20).contains(&bytes);
     let expected = "a power of two from \"4 KiB\" to \"1 MiB\"";
-    let buffer_bytes = fields.size("buffer", Due, sized, expected);
+    let buffer_bytes = fields.size("buffer", Required, sized, expected);
     let copy = fields.cost("copy");
     let write_behind = fields.boolean("write_behind");
     fields.done();
@@ -243,10 +260,31 @@ fn kernel(fields: Fields<'_>) -> Option<Kernel> {
     Some(Kernel { buffer_bytes: buffer_bytes? as u32, copy, write_behind })
 }
 
+/// The table `[host.path]`, if there is one: not beside `[host.kernel]`, which `copies` says there is.
+fn own_path(fields: &Fields<'_>, copies: bool) -> Option<Option<KernelPath>> {
+    if !fields.has("path") {
+        return Some(None);
+    }
+    if copies {
+        fields.error("path", "both path and kernel", "one of the tables host.path and host.kernel");
+    }
+    fields.table("path").and_then(path).map(Some)
+}
+
+/// Reads the table `[host.path]`.
+fn path(fields: Fields<'_>) -> Option<KernelPath> {
+    let sized = |bytes: u64| bytes.is_power_of_two() && (512..=1 << 20).contains(&bytes);
+    let expected = "a power of two from \"512 B\" to \"1 MiB\"";
+    let piece_bytes = fields.size("piece", Required, sized, expected);
+    let costs = costs(&fields, PATH_COSTS);
+    fields.done();
+    Some(KernelPath { piece_bytes: piece_bytes? as u32, costs: costs? })
+}
+
 /// Reads the table `[host.coalescing]` (NVMe base 2.0, 5.27.1.6).
 fn coalescing(fields: Fields<'_>) -> Option<(u32, Span)> {
-    let completions = fields.number("completions", Welcome, 2..=256);
-    let at_most = fields.span("at_most", Welcome, COALESCING_UNIT..=COALESCING_UNIT * 255);
+    let completions = fields.number("completions", Optional, 2..=256);
+    let at_most = fields.span("at_most", Optional, COALESCING_UNIT..=COALESCING_UNIT * 255);
     let whole = at_most.filter(|span| span.0.is_multiple_of(COALESCING_UNIT.0));
     if let (Some(span), None) = (at_most, whole) {
         fields.error("at_most", span.to_string(), "a multiple of \"100 us\"");
@@ -255,10 +293,10 @@ fn coalescing(fields: Fields<'_>) -> Option<(u32, Span)> {
     Some((completions? as u32, whole?))
 }
 
-/// Its unit of time.
+/// Unit of the aggregation time (NVMe base 2.0, 5.27.1.6).
 pub const COALESCING_UNIT: Span = Span::us(100);
 
-/// The costs of these names, all of which have to be there: a driver asks for them by name.
+/// The costs of these names. All of them are required.
 pub fn costs(fields: &Fields<'_>, names: &'static [&'static str]) -> Option<Vec<NamedCost>> {
     let table = fields.table("costs")?;
     let costs: Vec<_> =
@@ -267,7 +305,7 @@ pub fn costs(fields: &Fields<'_>, names: &'static [&'static str]) -> Option<Vec<
     costs.into_iter().collect()
 }
 
-/// Host memory lies apart from the registers and ends within the address space.
+/// Checks that host memory does not overlap the register window and ends within the address space.
 pub(super) fn check_place(reader: &Reader, host: &Host) {
     let (base, bytes) = (host.memory_base.0, host.memory_bytes);
     let apart = match base.checked_add(bytes) {

@@ -1,4 +1,4 @@
-//! A plan: a TOML file that says what a machine is made of, every number with its source.
+//! A plan: a TOML file that describes a machine, every number with its source.
 //!
 //! ```toml
 //! version = 1
@@ -7,13 +7,28 @@
 //!
 //! [link]
 //! generation = "gen2"
-//! mps = "128 B"                                     # how something is configured: plain
-//! latency = { value = "150 ns", source = "..." }    # what something costs: with its source
+//! mps = "128 B"                                     # a configured value
+//! latency = { value = "150 ns", source = "..." }    # a cost, with its source
 //! ```
 //!
-//! What costs time says where the number comes from; a source that begins with `assumed` is one
-//! that nobody measured, and [`Plan::report`] lists them all. Quantities carry their units. A plan
-//! is read in one pass that tells everything that is wrong with it, or is all sense.
+//! ```text
+//!   TOML, --set KEY=VALUE ─► Plan ─┬─► a Plan ─► sim_spec, tables of interfaces, media ─► world
+//!   or a built-in name             └─► PlanErrors: all errors of the plan, with their places
+//! ```
+//!
+//! Every cost names the source of its number. A source that begins with `assumed` marks a value that was not
+//! measured, and [`Plan::report`] lists these. Quantities carry their units. One pass over a plan reports all
+//! its errors; a plan without errors is valid.
+//!
+//! `base = "gen4"` takes every other value from that plan: a built-in name, or the path of a file.
+//!
+//! A plan does not run: it has no clock, no device and no jobs.
+//!
+//! ```
+//! let plan = plan::Plan::open("dc-express", &[("link.lanes", "8")])?;
+//! assert!(plan.report().to_string().contains("gen2"));
+//! # Ok::<(), plan::PlanErrors>(())
+//! ```
 
 mod arbitration;
 mod array;
@@ -31,6 +46,7 @@ mod fields;
 mod figures;
 mod host;
 mod link;
+mod map;
 mod medium;
 mod pages;
 mod power;
@@ -38,6 +54,7 @@ mod power;
 mod refusals;
 mod report;
 mod section;
+mod table;
 pub mod units;
 
 use std::fs::File;
@@ -57,22 +74,24 @@ pub use built_in::built_in;
 pub use collector::HostDirectedGc;
 pub use dcx::{Dcx, DcxTags};
 pub use device::{DEVICE_COSTS, Device};
-use document::{Document, TEXT_MAX};
-pub use errors::{Place, PlanError, PlanErrors};
+use document::{Bases, Document, TEXT_MAX};
+pub use errors::{Place, PlanError, PlanErrors, Unsupported};
 pub use fastpath::Fastpath;
 pub use fields::{Fields, Source};
-use fields::{Reader, Source::Welcome};
+use fields::{Reader, Source::Optional};
 pub use figures::{Figures, memory_needed_bytes};
 pub use host::{
-    COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, MEMORY_BASE, POLICIES,
-    Sharing, costs,
+    COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, KernelPath, LINE_BYTES,
+    MEMORY_BASE, PATH_COSTS, POLICIES, Sharing, costs,
 };
+pub use map::MapOnHost;
 pub use medium::bridge::BridgeOf;
 pub use medium::flash::{Flash, Start};
 pub use medium::{KeepRule, Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
 pub use power::Power;
-pub use section::{Section, Table, add_sections};
+pub use section::add_sections;
+pub use table::{Section, Table};
 
 /// The version of the format that this program reads.
 const VERSION: u64 = 1;
@@ -81,42 +100,44 @@ const VERSION: u64 = 1;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub name: String,
-    /// What it is, in a sentence or two.
+    /// Description in a sentence or two.
     pub about: String,
-    /// The link between host and device; the latencies of its hops are in its own.
+    /// The link between host and device. Its latency includes that of the hops.
     pub link: LinkSpec,
     /// Data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
     pub host: Host,
     pub device: Device,
     pub medium: Medium,
-    /// What its interfaces need, each in a table of its own: see [`Plan::section`].
-    sections: Vec<section::Held>,
-    /// How the device chooses among queues, if not round robin.
+    /// Optional tables of interfaces: see [`Plan::section`].
+    sections: Vec<table::Parsed>,
+    /// Weighted arbitration between queues; none: round robin.
     pub arbitration: Option<Arbitration>,
-    /// The controller's power states, if there are several.
+    /// The controller's power states; none: one operational state.
     pub power: Option<Power>,
-    /// How several such devices are one, if they are.
+    /// Array of several such devices; none: one device.
     pub array: Option<Array>,
     pub run: Run,
-    /// What goes wrong on purpose.
     pub faults: Vec<Fault>,
-    /// Every value that came with a source, in the order in which they are read.
+    /// Every value with a source, in parse order.
     pub sources: Vec<Sourced>,
-    /// Where the plan came from, as errors name it.
+    /// Name of the plan's file in errors.
     pub origin: String,
+    /// The plan as TOML, its bases merged in, before the settings: with these it parses to the same plan.
+    pub text: String,
+    /// Settings that were applied: key and value.
+    pub sets: Vec<(String, String)>,
 }
 
-/// How a world is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The seed of all chance.
+    /// Seed of all random number generators.
     pub seed: u64,
-    /// One command in so many is followed for the latency breakdown: a power of two.
+    /// One command in N is traced for the latency breakdown; N is a power of two.
     pub breakdown_sample: u32,
 }
 
-/// A value and where it comes from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Sourced {
     /// Its key: `medium.timing.first_byte`.
@@ -124,94 +145,91 @@ pub struct Sourced {
     /// The value as it was written: `110 ns`.
     pub value: String,
     pub source: String,
-    /// Nobody measured it: the source is `assumed`, or begins with `assumed:`.
+    /// The value is not measured: the source is `assumed`, or begins with `assumed:`.
     pub assumed: bool,
 }
 
 impl Plan {
-    /// The built-in plan of this name, or else the plan in this file, with some values set beside
-    /// it: `("link.lanes", "8")`.
+    /// The built-in plan of this name, or else the plan in this file, with settings: `("link.lanes", "8")`.
     ///
     /// # Errors
-    /// All that is wrong with it, or that there is no such plan.
+    /// All errors in the plan, or that there is no such plan.
     pub fn open(name_or_path: &str, sets: &[(&str, &str)]) -> Result<Plan, PlanErrors> {
         let known = built_in();
         if let Some((name, text)) = known.iter().find(|(name, _)| *name == name_or_path) {
             return Plan::parse_with(text, &format!("plans/{name}.toml"), sets);
         }
         let path = Path::new(name_or_path);
-        let bare = !name_or_path.contains(['/', '.']);
-        if bare && !path.exists() {
-            let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-            let expected = format!("a file, or one of the built-in plans {}", names.join(", "));
-            return Err(PlanErrors::whole(name_or_path, "nothing".to_owned(), &expected));
+        if is_name(name_or_path) && !path.exists() {
+            return Err(PlanErrors::whole(name_or_path, "nothing".to_owned(), &expected_name()));
         }
         Plan::load_with(path, sets)
     }
 
-    /// The plan in this file.
+    /// Loads the plan from this file.
     ///
     /// # Errors
-    /// All that is wrong with it, or why it cannot be read.
+    /// All errors in the plan, or the I/O error.
     pub fn load(path: &Path) -> Result<Plan, PlanErrors> {
         Plan::load_with(path, &[])
     }
 
-    /// The plan in this file, with some values set beside it.
+    /// Loads the plan from this file, with settings.
     ///
     /// # Errors
     /// As for [`Plan::load`].
     pub fn load_with(path: &Path, sets: &[(&str, &str)]) -> Result<Plan, PlanErrors> {
-        let origin = path.display().to_string();
-        let unread = |found: String| PlanErrors::whole(&origin, found, "the text of a plan");
-        let file = File::open(path).map_err(|error| unread(error.to_string()))?;
-        let length = file.metadata().map_err(|error| unread(error.to_string()))?.len();
-        // Not every file says how long it is.
-        let mut text = String::new();
-        let read = match length > TEXT_MAX as u64 {
-            true => Ok(0),
-            false => file.take(TEXT_MAX as u64 + 1).read_to_string(&mut text),
+        let bases = |name: &str, from: &str| {
+            if is_name(name) {
+                return base_of_name(name, from);
+            }
+            let path = Path::new(from).parent().unwrap_or(Path::new("")).join(name);
+            Ok((path.display().to_string(), text_of(&path)?))
         };
-        let length = length.max(read.map_err(|error| unread(error.to_string()))? as u64);
-        if length > TEXT_MAX as u64 {
-            return Err(PlanErrors::whole(
-                &origin,
-                format!("{length} bytes or more"),
-                &format!("the text of a plan, of at most {TEXT_MAX} bytes"),
-            ));
-        }
-        Plan::parse_with(&text, &origin, sets)
+        Plan::of_document(&text_of(path)?, &path.display().to_string(), sets, &bases)
     }
 
-    /// The plan in this text. Errors name `origin` as the file.
+    /// Parses a plan. Errors name `origin` as the file.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All errors in the plan.
     pub fn parse(text: &str, origin: &str) -> Result<Plan, PlanErrors> {
         Plan::parse_with(text, origin, &[])
     }
 
-    /// The plan in this text, with some values set beside it before it is judged:
-    /// `("link.lanes", "8")`. A path may go on into an array, by number: `link.hops.0.latency`. A
-    /// value is TOML, or a text that needs no quotes. What is set without a source is assumed.
+    /// Parses a plan with settings, which are applied before validation: `("link.lanes", "8")`. A path may
+    /// index an array: `link.hops.0.latency`. A value is TOML, or text without quotes. A setting without a
+    /// source counts as assumed.
     ///
     /// # Errors
-    /// All that is wrong with it; a setting is named as `--set`.
+    /// All errors in the plan; an error in a setting names it as `--set`.
     pub fn parse_with(text: &str, origin: &str, sets: &[(&str, &str)]) -> Result<Plan, PlanErrors> {
-        let reader = Reader::new(Document::parse(text, origin, sets)?);
-        let root = reader.root();
-        let expected = "1, the version of the format that this program reads";
-        // Of another version, nothing else is known.
-        let version = root.number_where("version", Welcome, |n| n == VERSION, expected);
-        let plan = version.and_then(|_| read(&reader, root, origin));
-        let sources = reader.finish(origin)?;
-        let plan = plan.expect("what a plan lacks has been told");
-        Ok(Plan { sources, ..plan })
+        Plan::of_document(text, origin, sets, &base_of_name)
     }
 
-    /// What the modelled bus is to be.
+    fn of_document(
+        text: &str,
+        origin: &str,
+        sets: &[(&str, &str)],
+        bases: Bases<'_>,
+    ) -> Result<Plan, PlanErrors> {
+        let document = Document::parse(text, origin, sets, bases)?;
+        let text = document.merged.clone();
+        let reader = Reader::new(document);
+        let root = reader.root();
+        let expected = "1, the version of the format that this program reads";
+        // The keys of another version are unknown, so nothing else is read.
+        let version = root.number_where("version", Optional, |n| n == VERSION, expected);
+        let plan = version.and_then(|_| read(&reader, root, origin));
+        let sources = reader.finish(origin)?;
+        let plan = plan.expect("a missing part has been reported as an error");
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Ok(Plan { sources, text, sets: sets.iter().map(owned).collect(), ..plan })
+    }
+
+    /// Configuration of the simulated bus.
     ///
-    /// The register window holds a doorbell pair for each queue of the device and the admin queue.
+    /// The register window has a doorbell pair for each I/O queue of the device and the admin queue.
     pub fn sim_spec(&self) -> SimSpec {
         let doorbells = 8 * (self.device.queues + 1);
         let mut host_costs = self.host.costs.clone();
@@ -220,6 +238,7 @@ impl Plan {
         if let Some(kernel) = self.host.kernel {
             host_costs.push(NamedCost { name: "copy", span: kernel.copy });
         }
+        host_costs.extend(self.host.path.iter().flat_map(|path| path.costs.iter().cloned()));
         if let Some(Sharing { lock, transfer, .. }) = self.host.sharing {
             host_costs.push(NamedCost { name: "lock", span: lock });
             host_costs.push(NamedCost { name: "lock transfer", span: transfer });
@@ -248,11 +267,10 @@ impl Plan {
         }
     }
 
-    /// The plan for a drive whose clients write what they like and read it back: its medium keeps every byte.
-    /// Every front end serves this one.
+    /// The plan for a drive that serves clients: its medium stores every byte. All front ends use it.
     ///
     /// # Errors
-    /// The plan says `medium.keep = "stamps"`: clients would be told success and read other bytes.
+    /// The plan has `medium.keep = "stamps"`, which does not return the data that clients wrote.
     pub fn for_clients(&self) -> Result<Plan, PlanErrors> {
         let mut plan = self.clone();
         if plan.medium.keep_everything() {
@@ -273,7 +291,7 @@ impl Plan {
     }
 }
 
-/// All but the version and the sources.
+/// Parses everything except the version. The sources are filled in by the caller.
 fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let name = root.text("name", "the plan's name");
     let about = root.text("about", "what the plan is, in a sentence or two");
@@ -315,20 +333,63 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         faults: faults?,
         sources: Vec::new(),
         origin: origin.to_owned(),
+        text: String::new(),
+        sets: Vec::new(),
     })
 }
 
+/// Whether a plan is named, not given by the path of its file.
+fn is_name(name_or_path: &str) -> bool {
+    !name_or_path.contains(['/', '.'])
+}
+
+/// The built-in plan of this name, as a base of the plan `origin`.
+fn base_of_name(name: &str, origin: &str) -> Result<(String, String), PlanErrors> {
+    match built_in().iter().find(|(known, _)| *known == name) {
+        Some((name, text)) => Ok((format!("plans/{name}.toml"), (*text).to_owned())),
+        None => Err(PlanErrors::whole(origin, format!("base = {name:?}"), &expected_name())),
+    }
+}
+
+fn expected_name() -> String {
+    let names: Vec<_> = built_in().iter().map(|(name, _)| *name).collect();
+    format!("a file, or one of the built-in plans {}", names.join(", "))
+}
+
+/// The text of a plan's file.
+fn text_of(path: &Path) -> Result<String, PlanErrors> {
+    let origin = path.display().to_string();
+    let unread = |found: String| PlanErrors::whole(&origin, found, "the text of a plan");
+    let file = File::open(path).map_err(|error| unread(error.to_string()))?;
+    let length = file.metadata().map_err(|error| unread(error.to_string()))?.len();
+    // The length of a pipe or a device is reported as 0, so the read is bounded as well.
+    let mut text = String::new();
+    let read = match length > TEXT_MAX as u64 {
+        true => Ok(0),
+        false => file.take(TEXT_MAX as u64 + 1).read_to_string(&mut text),
+    };
+    let length = length.max(read.map_err(|error| unread(error.to_string()))? as u64);
+    if length > TEXT_MAX as u64 {
+        return Err(PlanErrors::whole(
+            &origin,
+            format!("{length} bytes or more"),
+            &format!("the text of a plan, of at most {TEXT_MAX} bytes"),
+        ));
+    }
+    Ok(text)
+}
+
 fn read_run(fields: Fields<'_>) -> Option<Run> {
-    // TOML's integers are signed; a seed has 63 bits then.
-    let seed = fields.number("seed", Welcome, 0..=i64::MAX as u64);
+    // TOML's integers are signed, so a seed has 63 bits.
+    let seed = fields.number("seed", Optional, 0..=i64::MAX as u64);
     let sampled = |n: u64| n.is_power_of_two() && n <= 1 << 20;
-    let expected = "a power of two from 1, which follows every command, to 1048576";
-    let sample = fields.number_where("breakdown_sample", Welcome, sampled, expected);
+    let expected = "a power of two from 1, which traces every command, to 1048576";
+    let sample = fields.number_where("breakdown_sample", Optional, sampled, expected);
     fields.done();
     Some(Run { seed: seed?, breakdown_sample: sample? as u32 })
 }
 
-/// Where blocks are to be protected, the medium has room for it.
+/// Protection information needs a medium with room for metadata.
 fn check_protection(reader: &Reader, device: &Device, medium: &Medium) {
     if let Some(kind) = device.protection
         && !medium.keeps_metadata()
@@ -339,13 +400,13 @@ fn check_protection(reader: &Reader, device: &Device, medium: &Medium) {
     }
 }
 
-/// The device has the queues that the host wants, and memory holds what they need.
+/// The device must have the host's queues, and host memory must have room for their transfers.
 fn check_queues(reader: &Reader, host: &Host, device: &Device) {
     if host.queues > device.queues {
         let expected = format!("at most device.queues, which is {}", device.queues);
         reader.error("host.queues", host.queues.to_string(), expected);
     }
-    // A queue with as many commands as entries would look empty (NVMe base 2.0, 3.3.1).
+    // A queue with as many commands as entries is indistinguishable from an empty one (NVMe base 2.0, 3.3.1).
     if host.queue_depth >= device.queue_entries {
         let expected = format!("less than device.queue_entries, which is {}", device.queue_entries);
         reader.error("host.queue_depth", host.queue_depth.to_string(), expected);

@@ -1,32 +1,38 @@
-//! The table `[pages]`: what flash software on the host needs beside the tables of every machine. A plan may
-//! be without it; its machine then has no such interface.
+//! The table `[pages]`: parameters of a flash translation layer on the host. It is optional: without it a
+//! machine does not have the interface.
 
 use bus::sim::NamedCost;
 
-use super::fields::{Fields, Source::Welcome};
+use super::fields::{Fields, Source::Optional};
 use super::host::costs;
-use super::section::Table;
+use super::table::Table;
 
-/// What flash software costs on a host core, a unit each: the look into the map and its change, the copy to
-/// or from its caller, and what the collector has in hand. A command for pages costs a driver's submit and
-/// complete beside that.
+/// Costs of the host FTL on a host core, per mapping unit: lookup and update of the map, the copy from or to
+/// the caller, and the collector's work. A page command also has the driver's submit and complete costs.
 const COSTS: &[&str] = &["map", "copy", "collect"];
 
-/// How a machine has its flash software on the host.
+/// As [`COSTS`], where the FTL has cores of its own: of the caller's core, for an operation that is handed to
+/// another one, and again for its end.
+const COSTS_APART: &[&str] = &["map", "copy", "collect", "hand over"];
+
+/// Parameters of a flash translation layer on the host.
 #[derive(Clone, Debug)]
 pub struct PageAccess {
     /// Endpoints behind the switch, which share the link.
     pub endpoints: u32,
-    /// Commands in flight at each.
+    /// Commands in flight at each endpoint.
     pub queue_depth: u32,
     /// Pages of an endpoint's upstream buffer.
     pub upstream_pages: u32,
-    /// Rows of its downstream buffer.
+    /// Superpages of an endpoint's downstream buffer.
     pub downstream_rows: u32,
-    /// Host memory for pages that are read, bytes.
+    /// Host memory for read pages, bytes.
     pub read_memory: u64,
-    /// What the collector copies goes through host memory, even within an endpoint.
+    /// The collector copies through host memory, even within an endpoint.
     pub through_host: bool,
+    /// Of the host's cores, the last ones: they run the FTL and nothing else. 0: each operation's part of it
+    /// runs on its caller's core.
+    pub cores: u32,
     pub costs: Vec<NamedCost>,
 }
 
@@ -36,15 +42,18 @@ impl Table for PageAccess {
 
     fn read(fields: Fields<'_>) -> Option<PageAccess> {
         let endpoints =
-            fields.number("endpoints", Welcome, 1..=u64::from(wire::pages::ENDPOINTS_MAX));
-        let queue_depth = fields.number("queue_depth", Welcome, 2..=1024);
-        let upstream = fields.number("upstream_pages", Welcome, 1..=1024);
-        let downstream = fields.number("downstream_rows", Welcome, 1..=256);
+            fields.number("endpoints", Optional, 1..=u64::from(wire::pages::ENDPOINTS_MAX));
+        let queue_depth = fields.number("queue_depth", Optional, 2..=1024);
+        let upstream = fields.number("upstream_pages", Optional, 1..=1024);
+        let downstream = fields.number("downstream_rows", Optional, 1..=256);
         let sized = |bytes: u64| (4096..=1 << 34).contains(&bytes);
         let expected = "a size from \"4 KiB\" to \"16 GiB\"";
-        let read_memory = fields.size("read_memory", Welcome, sized, expected);
+        let read_memory = fields.size("read_memory", Optional, sized, expected);
         let through_host = fields.choice("copies", &[("host", true), ("endpoint", false)]);
-        let costs = costs(&fields, COSTS);
+        let has_cores = fields.has("cores");
+        let cores = if has_cores { fields.number("cores", Optional, 0..=63) } else { Some(0) };
+        let apart = cores.is_some_and(|cores| cores > 0);
+        let costs = costs(&fields, if apart { COSTS_APART } else { COSTS });
         fields.done();
         Some(PageAccess {
             endpoints: endpoints? as u32,
@@ -53,6 +62,7 @@ impl Table for PageAccess {
             downstream_rows: downstream? as u32,
             read_memory: read_memory?,
             through_host: through_host?,
+            cores: cores? as u32,
             costs: costs?,
         })
     }

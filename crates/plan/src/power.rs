@@ -1,20 +1,20 @@
-//! The table `[power]`: the controller's power states, and whether the driver lets it go to them by itself.
-//! Without it there is one state, in which the controller works.
+//! The table `[power]`: the controller's power states, and autonomous transitions between them. Without it
+//! there is one operational state.
 
 use device::nvme::{POWER_STATES_MAX, PowerState};
 use runtime::Span;
 
 use super::fields::{Fields, Source};
 
-/// The most that a state may take: what Identify can say (NVMe base 2.0, 5.17.2.1).
+/// Maximum power of a state in the Identify data (NVMe base 2.0, 5.17.2.1).
 const MILLIWATTS_MAX: u64 = 655_350;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Power {
-    /// By falling power, the first of them one in which commands are processed.
+    /// States in order of decreasing power. The first one is operational.
     pub states: Vec<PowerState>,
-    /// The driver lets the controller go by itself to states that are left and entered within this; none: it
-    /// stays where it is.
+    /// The driver enables autonomous transitions to states whose entry and exit latencies sum to at most
+    /// this; none: off.
     pub saving: Option<Span>,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Power> {
     let saves = fields.has("saving");
     let most = Span::s(10);
     let saving = if saves {
-        fields.span("saving", Source::Welcome, Span::us(1)..=most)
+        fields.span("saving", Source::Optional, Span::us(1)..=most)
     } else {
         Some(Span::ZERO)
     };
@@ -38,12 +38,12 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Power> {
         && some
     {
         if states[0].idle {
-            let expected = "false: the controller begins in it, and has to work";
+            let expected = "false: the initial state must be operational";
             fields.error("states.0.idle", "true", expected);
         }
         if states.windows(2).any(|two| two[0].milliwatts < two[1].milliwatts) {
-            let expected = "states by falling power (NVMe base 2.0, 8.15)";
-            fields.error("states", "one that takes more than the one before it", expected);
+            let expected = "states in order of decreasing power (NVMe base 2.0, 8.15)";
+            fields.error("states", "a state with more power than the previous one", expected);
         }
     }
     fields.done();
@@ -52,7 +52,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Power> {
 }
 
 fn state(fields: Fields<'_>) -> Option<PowerState> {
-    let milliwatts = fields.number("milliwatts", Source::Due, 0..=MILLIWATTS_MAX);
+    let milliwatts = fields.number("milliwatts", Source::Required, 0..=MILLIWATTS_MAX);
     let idle = fields.boolean("idle");
     let (enter, leave) = (fields.cost("enter"), fields.cost("leave"));
     fields.done();

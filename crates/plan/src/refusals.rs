@@ -1,4 +1,4 @@
-//! What is refused, and in which words: every kind of error, with its exact message.
+//! Rejected plans: every kind of error with its exact message.
 
 mod faults;
 mod flash;
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A whole plan, of which the tests change one thing or another.
+/// A complete plan, which the tests modify.
 const PLAN: &str = r#"version = 1
 name = "base"
-about = "What the tests change."
+about = "Base of the tests."
 
 [link]
 generation = "gen3"
@@ -136,7 +136,7 @@ last_lba = 15
 every = 10
 "#;
 
-/// The plan with its line of `key = ` in `table` replaced, or dropped where `line` is empty.
+/// The plan with its line of `key = ` in `table` replaced, or removed if `line` is empty.
 fn changed(table: &str, key: &str, line: &str) -> String {
     let heading = if table.is_empty() { "version".to_owned() } else { format!("[{table}]") };
     let start = PLAN.find(&format!("\n{heading}")).map_or(0, |at| at + 1);
@@ -145,17 +145,17 @@ fn changed(table: &str, key: &str, line: &str) -> String {
     format!("{}{line}{}", &PLAN[..at], &PLAN[end..])
 }
 
-fn said(text: &str) -> String {
+fn parse_errors(text: &str) -> String {
     Plan::parse(text, "p.toml").err().map_or("no error".to_owned(), |errors| errors.to_string())
 }
 
 #[track_caller]
-fn refused(table: &str, key: &str, line: &str, expected: &str) {
-    assert_eq!(said(&changed(table, key, line)), expected, "{table}: {line:?}");
+fn assert_rejected(table: &str, key: &str, line: &str, expected: &str) {
+    assert_eq!(parse_errors(&changed(table, key, line)), expected, "{table}: {line:?}");
 }
 
 #[test]
-fn the_plan_that_the_tests_change_is_good() {
+fn base_plan_is_valid() {
     let plan = Plan::parse(PLAN, "p.toml").unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(plan.link.latency, runtime::Span::ns(175), "the hop is folded in");
     assert_eq!(plan.link.credits.map(|c| (c.headers, c.data)), Some((32, 256)));
@@ -168,7 +168,43 @@ fn the_plan_that_the_tests_change_is_good() {
 }
 
 #[test]
-fn a_quantity_has_its_unit_and_nothing_finer_than_its_atom() {
+fn tags_and_random_contents_are_validated() {
+    let errors = |sets: &[(&str, &str)]| match Plan::open("dc-express", sets) {
+        Ok(_) => "no error".to_owned(),
+        Err(errors) => errors.to_string(),
+    };
+    let compared = [("dcx.tags", "compared"), ("dcx.grain", "128 B"), ("dcx.tag_bits", "48")];
+    for (sets, expected) in [
+        (vec![("dcx.tag_bits", "64")], "no error"),
+        (
+            vec![("dcx.tag_bits", "65")],
+            "dcx.tag_bits: found 65, expected a whole number from 1 to 64",
+        ),
+        (compared.to_vec(), "dcx.candidates"),
+        ([&compared[..], &[("dcx.candidates", "8")]].concat(), "no error"),
+        ([&compared[..], &[("dcx.candidates", "0")]].concat(), "dcx.candidates: found 0"),
+        (
+            [&compared[..], &[("dcx.candidates", "8"), ("dcx.tag_bits", "31")]].concat(),
+            "dcx.tag_bits: found 31, expected a whole number from 32 to 64",
+        ),
+        (vec![("dcx.poll_above", "0")], "dcx.poll_above: found 0"),
+        (vec![("medium.fill_seed", "1")], "no error"),
+        (
+            vec![("medium.fill_seed", "1"), ("medium.keep", "stamps")],
+            "medium.fill_seed: found 1, expected no medium.file",
+        ),
+        (
+            vec![("medium.fill_seed", "1"), ("medium.file", "a.img")],
+            "medium.fill_seed: found 1, expected no medium.file",
+        ),
+    ] {
+        let found = errors(&sets);
+        assert!(found.contains(expected), "{sets:?}: {found}");
+    }
+}
+
+#[test]
+fn quantities_need_a_unit_and_whole_multiples_of_its_resolution() {
     let span = "expected a span from 0 ps to 1 s, such as \"110 ns\"";
     let latency = |value: &str| format!("latency = {{ value = {value}, source = \"a table\" }}");
     for (value, found) in [
@@ -184,16 +220,16 @@ fn a_quantity_has_its_unit_and_nothing_finer_than_its_atom() {
         ("1979-05-27", "the date 1979-05-27, without a unit"),
     ] {
         let expected = format!("p.toml:13:21: link.latency: found {found}, {span}");
-        refused("link", "latency", &latency(value), &expected);
+        assert_rejected("link", "latency", &latency(value), &expected);
     }
-    refused(
+    assert_rejected(
         "link",
         "mps",
         "mps = 256",
         "p.toml:8:7: link.mps: found 256, without a unit, \
          expected a power of two from \"128 B\" to \"4 KiB\"",
     );
-    refused(
+    assert_rejected(
         "medium.timing",
         "bandwidth",
         "bandwidth = { value = \"25 GHz\", source = \"a table\" }",
@@ -203,38 +239,38 @@ fn a_quantity_has_its_unit_and_nothing_finer_than_its_atom() {
 }
 
 #[test]
-fn what_costs_time_says_where_it_comes_from() {
+fn costs_need_a_source() {
     let whole = "expected { value = ..., source = \"...\" } whose value is \
         a span from 0 ps to 1 s, such as \"110 ns\"";
-    refused(
+    assert_rejected(
         "host",
         "poll",
         "poll = \"20 ns\"",
         &format!("p.toml:37:8: host.poll: found \"20 ns\" without a source, {whole}"),
     );
-    refused("host", "poll", "", &format!("p.toml:32:1: host.poll: found nothing, {whole}"));
-    refused(
+    assert_rejected("host", "poll", "", &format!("p.toml:32:1: host.poll: found nothing, {whole}"));
+    assert_rejected(
         "host",
         "poll",
         "poll = { value = \"20 ns\" }",
         "p.toml:37:8: host.poll.source: found nothing, \
-         expected where the value comes from, or \"assumed\" and why",
+         expected the source of the value, or \"assumed: \" and the reason",
     );
-    refused(
+    assert_rejected(
         "host",
         "poll",
         "poll = { value = \"20 ns\", source = \" \" }",
         "p.toml:37:36: host.poll.source: found \" \", \
-         expected where the value comes from, or \"assumed\" and why",
+         expected the source of the value, or \"assumed: \" and the reason",
     );
-    refused(
+    assert_rejected(
         "host",
         "poll",
         "poll = { source = \"a table\" }",
         "p.toml:37:8: host.poll.value: found nothing, \
          expected a span from 0 ps to 1 s, such as \"110 ns\"",
     );
-    refused(
+    assert_rejected(
         "host",
         "poll",
         "poll = { value = \"20 ns\", sauce = \"\", source = \"a table\" }",
@@ -243,7 +279,7 @@ fn what_costs_time_says_where_it_comes_from() {
     );
 }
 
-/// The timing's table, taken out of the plan.
+/// The plan without the table `[medium.timing]`.
 fn without_timing() -> String {
     let (before, rest) = PLAN.split_once("[medium.timing]").unwrap();
     let (_, after) = rest.split_once("[run]").unwrap();
@@ -251,9 +287,9 @@ fn without_timing() -> String {
 }
 
 #[test]
-fn a_modelled_pace_needs_its_timing() {
+fn modelled_pace_needs_a_timing_table() {
     assert_eq!(
-        said(&without_timing()),
+        parse_errors(&without_timing()),
         "p.toml:67:1: medium.timing: found nothing, \
          expected the table [medium.timing], since medium.pace is \"modelled\""
     );
@@ -267,12 +303,12 @@ fn a_modelled_pace_needs_its_timing() {
     assert_eq!(
         plan.start_blocks(&rt, contents(), true).err().unwrap().to_string(),
         "p.toml: medium.timing: found nothing, expected the table [medium.timing]: \
-         a simulated medium takes the time of its model, whatever medium.pace says"
+         a simulated medium takes the time of its model, regardless of medium.pace"
     );
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line_in_every_table() {
+fn unknown_keys_are_reported_with_line_and_suggestion_in_every_table() {
     let tables = [
         "link",
         "[link.hops]",
@@ -298,58 +334,60 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
         let path = table.trim_matches(['[', ']']);
         let path = path.replace("hops", "hops.0").replace("faults", "faults.0");
         let start = format!("p.toml:{line}:3: {path}.qqq: found an unknown key, expected one of ");
-        let said = said(&text);
-        assert!(said.starts_with(&start) && said.lines().count() == 1, "{start} in {said}");
+        let errors = parse_errors(&text);
+        assert!(errors.starts_with(&start) && errors.lines().count() == 1, "{start} in {errors}");
     }
     assert_eq!(
-        said(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
+        parse_errors(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
         "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, link, host, \
          device, medium, dcx, block, fastpath, pages, \
-         collector, arbitration, power, array, run, \
+         collector, map, arbitration, power, array, run, \
          faults: did you mean name?"
     );
 }
 
 #[test]
-fn a_cost_that_no_driver_spends_is_refused_and_one_that_lacks_too() {
-    refused(
+fn unknown_and_missing_costs_are_rejected() {
+    assert_rejected(
         "host.costs",
         "submit",
         "submitt = { value = \"1 ns\", source = \"a table\" }",
-        "p.toml:45:1: host.costs.submit: found nothing, expected { value = ..., source = \"...\" } \
-         whose value is a span from 0 ps to 1 s, such as \"110 ns\"\n\
-         p.toml:46:1: host.costs.submitt: found an unknown key, expected one of submit, complete, \
+        "p.toml:46:1: host.costs.submitt: found an unknown key, expected one of submit, complete, \
          context switch, system call, block driver, benchmark: did you mean submit?",
     );
 }
 
 #[test]
-fn a_table_that_lacks_is_one_error() {
+fn missing_table_is_one_error() {
     for table in ["link", "host", "device", "medium", "run"] {
         let text = PLAN.replace(&format!("[{table}]\n"), &format!("[x.{table}]\n"));
-        let said = said(
+        let errors = parse_errors(
             &text.replace(&format!("[{table}."), "[x.").replace(&format!("[[{table}."), "[[x."),
         );
         let expected = format!("p.toml:1:1: {table}: found nothing, expected the table [{table}]");
-        assert_eq!(said.lines().filter(|line| line.contains("found nothing")).count(), 1, "{said}");
-        assert!(said.lines().any(|line| line == expected), "{said}");
+        assert_eq!(
+            errors.lines().filter(|line| line.contains("found nothing")).count(),
+            1,
+            "{errors}"
+        );
+        assert!(errors.lines().any(|line| line == expected), "{errors}");
     }
     let text = format!("run = 5\n{}", PLAN.split("[run]").next().unwrap());
-    assert_eq!(said(&text), "p.toml:1:7: run: found 5, expected a table");
+    assert_eq!(parse_errors(&text), "p.toml:1:7: run: found 5, expected a table");
 }
 
 #[test]
-fn another_version_is_all_that_is_told() {
+fn unknown_version_is_the_only_error() {
     let expected = "expected 1, the version of the format that this program reads";
     let text = "version = 2\nwhatever = 3\n";
-    assert_eq!(said(text), format!("p.toml:1:11: version: found 2, {expected}"));
-    assert_eq!(said(""), format!("p.toml:1:1: version: found nothing, {expected}"));
+    assert_eq!(parse_errors(text), format!("p.toml:1:11: version: found 2, {expected}"));
+    assert_eq!(parse_errors(""), format!("p.toml:1:1: version: found nothing, {expected}"));
 }
 
 #[test]
-fn a_name_is_a_text() {
-    refused("", "name", "name = 5", "p.toml:2:8: name: found 5, expected the plan's name");
-    refused(
+fn name_and_about_must_be_text() {
+    assert_rejected("", "name", "name = 5", "p.toml:2:8: name: found 5, expected the plan's name");
+    assert_rejected(
         "",
         "about",
         "",
@@ -358,46 +396,46 @@ fn a_name_is_a_text() {
 }
 
 #[test]
-fn all_errors_are_told_at_once_in_the_order_of_their_lines() {
+fn all_errors_are_reported_in_line_order() {
     let text = PLAN
         .replace("lanes = 4", "lanes = 5")
         .replace("\"27.5 ns\"", "27.5")
         .replace("cores = 4", "cores = 400")
         .replace("kind = \"dram\"", "kind = \"core\"");
-    let said = said(&text);
-    let keys: Vec<_> = said.lines().map(|line| line.split(": ").nth(1).unwrap()).collect();
+    let errors = parse_errors(&text);
+    let keys: Vec<_> = errors.lines().map(|line| line.split(": ").nth(1).unwrap()).collect();
     assert_eq!(keys, ["link.lanes", "host.cores", "medium.kind", "medium.timing.first_byte"]);
 }
 
 #[test]
-fn no_toml_is_refused_where_it_ends_to_be_some() {
-    let said = said(&PLAN.replace("lanes = 4", "lanes = "));
+fn invalid_toml_is_rejected_with_its_position() {
+    let errors = parse_errors(&PLAN.replace("lanes = 4", "lanes = "));
     let expected = "p.toml:7:9: found what is no TOML (";
-    assert!(said.starts_with(expected), "{said}");
-    assert!(said.ends_with("), expected a TOML document"), "{said}");
+    assert!(errors.starts_with(expected), "{errors}");
+    assert!(errors.ends_with("), expected a TOML document"), "{errors}");
 }
 
 #[test]
-fn settings_are_validated_like_the_rest_and_named_as_such() {
+fn settings_are_validated_and_named_in_errors() {
     let with = |sets: &[(&str, &str)]| Plan::parse_with(PLAN, "p.toml", sets);
-    let said = |sets: &[(&str, &str)]| with(sets).unwrap_err().to_string();
+    let rejection = |sets: &[(&str, &str)]| with(sets).unwrap_err().to_string();
     let plan = with(&[("link.lanes", "8"), ("host.poll", "30 ns")]).unwrap();
     assert_eq!((plan.link.lanes, plan.host.poll), (8, runtime::Span::ns(30)));
     let assumed: Vec<_> = plan.sources.iter().filter(|s| s.assumed).map(|s| &s.key).collect();
     assert_eq!(assumed, ["link.lanes", "host.poll"]);
     assert_eq!(
-        said(&[("link.lanes", "7")]),
+        rejection(&[("link.lanes", "7")]),
         "p.toml, --set link.lanes=7: link.lanes: found 7, expected 1, 2, 4, 8, 16 or 32 lanes"
     );
     assert_eq!(
-        said(&[("run.sead", "7")]),
+        rejection(&[("run.sead", "7")]),
         "p.toml, --set run.sead=7: run.sead: found an unknown key, \
          expected one of seed, breakdown_sample: did you mean seed?"
     );
 }
 
 #[test]
-fn a_plan_that_is_not_there_says_what_there_is() {
+fn unknown_plan_lists_the_built_in_plans() {
     assert_eq!(
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
@@ -415,9 +453,9 @@ fn a_plan_that_is_not_there_says_what_there_is() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever is done to a plan, it is read or refused: here a piece of it is replaced.
+    /// Replaces a random piece of the plan's text.
     #[test]
-    fn a_damaged_plan_is_read_or_refused(
+    fn corrupted_plan_parses_or_is_rejected(
         at in 0..PLAN.len(), length in 0..40_usize, with in "[\\[\\]={}\"'0-9a-z.\n -]{0,12}",
     ) {
         let end = (at + length).min(PLAN.len());
@@ -427,9 +465,9 @@ proptest! {
         }
     }
 
-    /// A setting too, wherever it leads.
+    /// Applies a random setting to a random path.
     #[test]
-    fn a_setting_is_taken_or_refused(
+    fn any_setting_is_applied_or_rejected(
         path in "(link|host|medium|device|x)?(\\.(lanes|hops|0|costs|timing|value)){0,3}",
         value in "(\\[|\\{|\"|-)?[0-9a-zA-Z =.\n]{0,8}(\\]|\\}|\")?",
     ) {

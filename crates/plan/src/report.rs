@@ -1,4 +1,4 @@
-//! A plan in words: what it is, what follows from it, what is merely assumed.
+//! The report of a plan: its parts, derived quantities, and the sources of its values.
 
 use std::fmt::{self, Write};
 
@@ -10,11 +10,11 @@ use super::units::{rate_text, size_text, span_text};
 use super::{Completion, Doorbell, KeepRule, MediumPace, POLICIES, Plan, Sourced};
 
 impl Plan {
-    /// The plan as a person reads it: its parts, the figures that follow from them, then all values
-    /// that came with a source, those that are assumed apart.
+    /// The plan as text: its parts, the derived quantities, then all values with a source. Assumed values are
+    /// listed separately.
     pub fn report(&self) -> String {
         let mut out = String::new();
-        self.write_report(&mut out).expect("a string takes whatever is written");
+        self.write_report(&mut out).expect("formatting into a string cannot fail");
         out
     }
 
@@ -49,7 +49,7 @@ impl Plan {
         line(out, "in full packets", efficiency)?;
         line(out, "4 KiB to the host", span_text(figures.write_4k))?;
         line(out, "64 B from the host", span_text(figures.read_64))?;
-        line(out, "a register", span_text(figures.read_register))?;
+        line(out, "register read", span_text(figures.read_register))?;
         writeln!(out)
     }
 
@@ -87,8 +87,8 @@ impl Plan {
             let shape = sharing.policy.shape(cores, queues, depth as u16);
             let word = POLICIES.iter().find(|(_, policy)| *policy == sharing.policy);
             let (word, most) = (word.map_or("", |(word, _)| *word), shape.outstanding());
-            let said = format_args!("{word}, behind SCSI: {most} commands in {}", shape.queues);
-            line(out, "policy", said)?;
+            let text = format_args!("{word}, behind SCSI: {most} commands in {}", shape.queues);
+            line(out, "policy", text)?;
         }
         line(out, "completions", completion)?;
         line(out, "doorbell", doorbell)?;
@@ -116,24 +116,28 @@ impl Plan {
     fn write_medium(&self, out: &mut String) -> fmt::Result {
         let (medium, contents) = (&self.medium, &self.medium.contents);
         let kept = match (contents.keep, medium.keep) {
-            (Keep::Everything, _) => "every byte kept",
+            (Keep::Everything, _) => "every byte stored",
             (Keep::Stamps, KeepRule::Auto) => {
-                "the stamp of each block kept (every byte where it is served)"
+                "the stamp of each block stored (every byte when served)"
             }
-            (Keep::Stamps, _) => "the stamp of each block kept",
+            (Keep::Stamps, _) => "the stamp of each block stored",
         };
         let place = match &contents.backing {
             Backing::Memory => "in memory".to_owned(),
-            Backing::File(path) => format!("in {}", path.display()),
+            Backing::Random(seed) => format!("in memory, over random contents of seed {seed}"),
+            Backing::File(path) | Backing::Bounded { path, .. } => format!("in {}", path.display()),
         };
         let pace = match medium.pace {
-            MediumPace::Modelled => "as its model says",
-            MediumPace::Immediate => "as fast as the data go",
+            MediumPace::Modelled => "modelled",
+            MediumPace::Immediate => "no delays",
         };
         writeln!(out, "medium: {}, {}", medium.kind.title, size_text(contents.capacity_bytes))?;
         let block = size_text(contents.block_bytes.into());
         line(out, "blocks", format_args!("{block}, {kept} {place}"))?;
-        line(out, "time, when live", pace)?;
+        if let Some(bytes) = medium.resident_bytes {
+            line(out, "contents in memory", format_args!("at most {}", size_text(bytes)))?;
+        }
+        line(out, "time in a live world", pace)?;
         medium.report(out)?;
         if let Some(span) = self.figures().medium_4k {
             line(out, "4 KiB, first byte", span_text(span))?;
@@ -162,7 +166,7 @@ fn write_sources(out: &mut String, what: &str, sources: &[&Sourced]) -> fmt::Res
     let key_width = sources.iter().map(|s| s.key.chars().count()).max().unwrap_or(0);
     let value_width = sources.iter().map(|s| s.value.chars().count()).max().unwrap_or(0);
     for Sourced { key, value, source, assumed } in sources {
-        // The heading has said so.
+        // The heading of the list already contains `assumed`.
         let why = if *assumed { source.trim_start_matches("assumed") } else { source };
         let why = if *assumed { why.trim_start_matches(':').trim_start() } else { why };
         let row = format!("  {key:<key_width$}  {value:<value_width$}  {why}");
@@ -176,11 +180,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_gives_the_figures_and_owns_up_to_what_is_assumed() {
+    fn report_lists_figures_and_assumed_values() {
         let plan = Plan::open("dc-express", &[("host.poll", "25 ns")]).unwrap();
         let report = plan.report();
         for line in [
-            "link: Gen2 x4, strict ordering",
+            "link: Gen2 x4, relaxed ordering",
             "  each way                2 GB/s",
             "  in full packets         1.684210526 GB/s (84.2 %: 24 bytes around each payload)",
             "  4 KiB to the host       2.432 us",
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_plan_is_reported_without_trailing_blanks() {
+    fn report_of_built_in_plans_has_no_trailing_blanks() {
         for (name, _) in crate::built_in() {
             let report = Plan::open(name, &[]).unwrap().report();
             assert!(report.lines().all(|line| line.trim_end() == line), "{report}");

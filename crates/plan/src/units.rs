@@ -1,20 +1,19 @@
-//! Spans, sizes and rates as people write them: a decimal number and a unit, read without rounding.
+//! Spans, sizes and rates in plans: a decimal number and a unit, parsed without rounding.
 //!
-//! `"36.857 ns"` is 36857 ps, exactly; `"36.8571 ns"` is finer than a picosecond and refused.
+//! `"36.857 ns"` is exactly 36857 ps. `"36.8571 ns"` is finer than a picosecond and rejected.
 
 use std::fmt;
 
 use runtime::Span;
 
-/// The most decimals that a number may have once trailing zeros are gone. More than any unit needs:
-/// a picosecond is the twelfth decimal of a second.
+/// Maximum number of decimals without trailing zeros. No unit needs more: a picosecond is the twelfth decimal
+/// of a second.
 const DECIMALS_MAX: usize = 18;
 
-/// What a kind of quantity is written in.
+/// Units of one kind of quantity.
 struct Scale {
-    /// Units by name, in atoms, the smallest first.
+    /// Units by name, in multiples of `atom`, in ascending order.
     units: &'static [(&'static str, u64)],
-    /// The smallest amount that can be meant.
     atom: &'static str,
 }
 
@@ -58,24 +57,24 @@ const RATE: Scale = Scale {
     atom: "1 B/s",
 };
 
-/// Why a text is no quantity. Reads on from the text, as in `"5 kg" has the unknown unit "kg"`.
+/// Parse error of a quantity. Its text continues the quoted input, as in `"5 kg" has the unknown unit "kg"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// It does not begin with a plain decimal number.
+    /// The text does not begin with a plain decimal number.
     NotANumber,
-    /// There is nothing behind the number.
+    /// The number is not followed by a unit.
     NoUnit,
-    /// What is behind the number is none of the units of its kind.
+    /// The unit is not one of this kind of quantity.
     UnknownUnit(String),
-    /// It is no whole number of picoseconds, bytes or bytes a second.
+    /// The quantity is not a whole number of picoseconds, bytes or bytes per second.
     TooFine {
-        /// The smallest amount there is.
+        /// The resolution: `1 ps`, `1 B` or `1 B/s`.
         atom: &'static str,
     },
-    /// It has more decimals than any unit needs.
+    /// The number has more decimals than any unit needs.
     TooManyDecimals,
-    /// It does not fit into 64 bits of picoseconds, bytes or bytes a second.
+    /// The quantity does not fit into 64 bits.
     TooLarge,
 }
 
@@ -118,8 +117,8 @@ pub fn parse_rate(text: &str) -> Result<u64, UnitError> {
     RATE.parse(text)
 }
 
-/// A span or a rate, as it is written in a plan, times `num / den`: written again, in quotes. Nothing for
-/// zero and for what is neither.
+/// Scales a span or a rate of a plan by `num / den` and returns it in quotes. None for zero and for other
+/// values.
 pub fn scaled(text: &str, num: u64, den: u64) -> Option<String> {
     let times = |value: u64| Some(value).filter(|v| *v > 0).map(|v| v.saturating_mul(num) / den);
     if let Ok(span) = parse_span(text) {
@@ -129,7 +128,7 @@ pub fn scaled(text: &str, num: u64, den: u64) -> Option<String> {
     times(rate).map(|rate| format!("\"{rate} B/s\""))
 }
 
-/// The span in the largest unit of which it has at least one, with every decimal it needs.
+/// The span in the largest unit that is not larger than it, with all decimals.
 pub fn span_text(span: Span) -> String {
     decimal(span.0, SPAN.units)
 }
@@ -144,7 +143,7 @@ pub fn size_text(bytes: u64) -> String {
     format!("{} {unit}", bytes / scale)
 }
 
-/// The rate in the largest power of 1000 of which it has at least one, with every decimal it needs.
+/// The rate in the largest power of 1000 that is not larger than it, with all decimals.
 pub fn rate_text(bytes_per_s: u64) -> String {
     const DECIMAL: [(&str, u64); 5] = [
         ("B/s", 1),
@@ -156,7 +155,7 @@ pub fn rate_text(bytes_per_s: u64) -> String {
     decimal(bytes_per_s, &DECIMAL)
 }
 
-/// `atoms` in the largest unit of which there is at least one. The units are powers of ten.
+/// `atoms` in the largest unit that is not larger. The units are powers of ten.
 fn decimal(atoms: u64, units: &[(&str, u64)]) -> String {
     let (unit, scale) = units.iter().rev().find(|(_, s)| atoms >= *s).unwrap_or(&units[0]);
     let (whole, rest) = (atoms / scale, atoms % scale);
@@ -190,7 +189,7 @@ impl Scale {
         if fraction.len() > DECIMALS_MAX {
             return Err(UnitError::TooManyDecimals);
         }
-        // Only digits are left, so that a number which does not parse is one that does not fit.
+        // Only digits are left, so a parse error means overflow.
         let whole: u64 = whole.parse().map_err(|_| UnitError::TooLarge)?;
         let decimals: u64 = if fraction.is_empty() {
             0
@@ -213,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn spans_are_read_without_rounding() {
+    fn spans_parse_without_rounding() {
         assert_eq!(parse_span("36.857 ns"), Ok(Span::ps(36_857)));
         assert_eq!(parse_span("110ns"), Ok(Span::ns(110)));
         assert_eq!(parse_span("0.368 us"), Ok(Span::ns(368)));
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_rates_know_both_thousands() {
+    fn sizes_and_rates_have_units_of_1000_and_1024() {
         assert_eq!(parse_size("4 KiB"), Ok(4096));
         assert_eq!(parse_size("4 kB"), Ok(4000));
         assert_eq!(parse_size("0.5 KiB"), Ok(512));
@@ -233,21 +232,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_says_why() {
-        let said = |text| parse_span(text).unwrap_err().to_string();
+    fn unit_errors_name_the_cause() {
+        let error = |text| parse_span(text).unwrap_err().to_string();
         for text in ["", "ns", "-1 ns", ".5 ns", "5. ns", "1.2.3 ns", "one ns", " 1 ns", "+1 ns"] {
-            assert_eq!(said(text), "does not begin with a decimal number", "{text:?}");
+            assert_eq!(error(text), "does not begin with a decimal number", "{text:?}");
         }
-        assert_eq!(said("110"), "has no unit");
-        assert_eq!(said("110 "), "has no unit");
-        assert_eq!(said("1 kg"), "has the unknown unit \"kg\"");
-        assert_eq!(said("1 ns "), "has the unknown unit \"ns \"");
-        assert_eq!(said("1e3 ns"), "has the unknown unit \"e3 ns\"");
-        assert_eq!(said("0.0001 ns"), "is no whole multiple of 1 ps");
-        assert_eq!(said("0.0000000000000000001 s"), "has more than 18 decimals");
-        assert_eq!(said("18446744073709551616 ps"), "is too large");
-        assert_eq!(said("99999999999999999999999999999999999999999 s"), "is too large");
-        assert_eq!(said("18446745 s"), "is too large");
+        assert_eq!(error("110"), "has no unit");
+        assert_eq!(error("110 "), "has no unit");
+        assert_eq!(error("1 kg"), "has the unknown unit \"kg\"");
+        assert_eq!(error("1 ns "), "has the unknown unit \"ns \"");
+        assert_eq!(error("1e3 ns"), "has the unknown unit \"e3 ns\"");
+        assert_eq!(error("0.0001 ns"), "is no whole multiple of 1 ps");
+        assert_eq!(error("0.0000000000000000001 s"), "has more than 18 decimals");
+        assert_eq!(error("18446744073709551616 ps"), "is too large");
+        assert_eq!(error("99999999999999999999999999999999999999999 s"), "is too large");
+        assert_eq!(error("18446745 s"), "is too large");
         assert_eq!(parse_size("1 KB").unwrap_err().to_string(), "has the unknown unit \"KB\"");
         assert_eq!(parse_size("0.3 B").unwrap_err().to_string(), "is no whole multiple of 1 B");
         assert_eq!(parse_rate("1 GB").unwrap_err().to_string(), "has the unknown unit \"GB\"");
@@ -255,16 +254,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(bits in 0..64_u32, low: u64) {
+        fn formatted_quantities_parse_to_the_same_value(bits in 0..64_u32, low: u64) {
             let n = low >> bits;
             prop_assert_eq!(parse_span(&span_text(Span(n))), Ok(Span(n)));
             prop_assert_eq!(parse_size(&size_text(n)), Ok(n));
             prop_assert_eq!(parse_rate(&rate_text(n)), Ok(n));
         }
 
-        /// Against the definition: digits and point are a whole number over a power of ten.
+        /// Compares with the definition: a decimal is a whole number over a power of ten.
         #[test]
-        fn decimals_mean_what_they_say(
+        fn decimals_match_their_definition(
             whole in 0..100_000_u64, decimals in "[0-9]{1,14}", unit in 0..5_usize,
         ) {
             let (name, scale) = SPAN.units[unit];
@@ -281,7 +280,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
+        fn any_text_parses_or_is_rejected(text in "\\PC*") {
             let _ = (parse_span(&text), parse_size(&text), parse_rate(&text));
         }
     }

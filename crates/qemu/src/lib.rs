@@ -1,8 +1,21 @@
 //! The driver side on independent hardware models: a QEMU machine without firmware and processor, reached
-//! through its qtest socket. Its buses are numbered, its BARs assigned, and its interrupt router programmed.
-//! Then every function that can assert its interrupt pin does so, and NVMe devices are brought up on their
-//! pins, switched to MSI-X, and written and read with verification.
+//! through its qtest socket.
+//!
+//! ```text
+//!    doorbell hardware ─► host::pci, host::nvme ─► bus::qtest ── socket, shared memory ──► QEMU's devices
+//! ```
+//!
+//! Its buses are numbered, its BARs assigned, and its interrupt router programmed. Then every function that
+//! can assert its interrupt pin does so, and NVMe devices are brought up on their pins, switched to MSI-X,
+//! and written and read with verification.
+//!
+//! It starts no QEMU: `tools/qemu-hardware` does, with each topology (docs/pci.md).
+//!
+//! ```console
+//! $ doorbell hardware --qtest SOCKET --memory FILE
+//! ```
 
+mod error;
 mod nvme;
 mod pull;
 mod usb;
@@ -13,13 +26,14 @@ use bus::live::LiveHost;
 use bus::pci::{ConfigAccess, Ecam, MemoryAccess, Ports};
 use bus::qtest::{LINES, Machine};
 use host::pci::{
-    Board, Class, Function, Rooms, Route, Slot, Tree, Wires, enumerate, find_roots, route,
+    Board, Class, Function, Rooms, Route, RouteError, Slot, Tree, Wires, enumerate, find_roots,
+    route,
 };
 use runtime::{Log, Rt, STD_CLOCK};
 use wire::mp::Table;
 use wire::pci::{Bdf, class};
 
-use world::RunError;
+pub use error::QemuError;
 
 /// Memory below belongs to the board: the drivers' memory begins here, above any address that firmware uses.
 const RESERVED: u64 = 16 << 20;
@@ -93,11 +107,11 @@ impl Bus {
 ///
 /// # Errors
 /// There is no such machine, or it is of another kind.
-pub fn check(wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> Result<(u32, u32), RunError> {
+pub fn check(wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> Result<(u32, u32), QemuError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let done = rt.block_on(async {
         let machine = Machine::open(&rt, wanted.socket, wanted.memory, RESERVED);
-        let bench = set_up(&rt, machine.map_err(RunError::of)?, say).await?;
+        let bench = set_up(&rt, machine?, say).await?;
         Ok(bench.check_all(wanted, say).await)
     });
     rt.drop_tasks();
@@ -110,13 +124,13 @@ pub async fn first_nvme(
     socket: &Path,
     memory: &Path,
     vectors: u16,
-) -> Result<LiveHost, RunError> {
-    let machine = Machine::open(rt, socket, memory, RESERVED).map_err(RunError::of)?;
+) -> Result<LiveHost, QemuError> {
+    let machine = Machine::open(rt, socket, memory, RESERVED)?;
     let bench = set_up(rt, machine, &mut |_| {}).await?;
     let Some(function) = bench.tree.of_class(class::NVME).next() else {
-        return Err(RunError("the machine has no NVMe device".into()));
+        return Err(QemuError::NoNvme);
     };
-    nvme::by_vectors(&bench, function, vectors).await.map_err(RunError)
+    nvme::by_vectors(&bench, function, vectors).await
 }
 
 /// Brings a machine from power-on to a state in which its functions can be driven.
@@ -124,15 +138,13 @@ async fn set_up<'a>(
     rt: &'a Rt,
     machine: Machine,
     say: &mut dyn FnMut(&str),
-) -> Result<Bench<'a>, RunError> {
-    machine.intercept(IO_APIC).await.map_err(RunError::of)?;
+) -> Result<Bench<'a>, QemuError> {
+    machine.intercept(IO_APIC).await?;
     let ports = Ports(&machine);
     let Some(board) = Board::find(&ports).await else {
         let host = ports.config_read(Bdf::new(0, 0, 0), 0).await;
         let (vendor, device) = (host & 0xffff, host >> 16);
-        let text =
-            format!("its host bridge is {vendor:04x}:{device:04x}, expected QEMU's pc or q35");
-        return Err(RunError(text));
+        return Err(QemuError::Board { vendor, device });
     };
     let mapped = board.set_up(&ports).await;
     let bus = Bus { machine, mapped };
@@ -141,8 +153,8 @@ async fn set_up<'a>(
     let begun = rt.now();
     let tree = enumerate(&bus, &roots, &rooms).await;
     let (took, accesses) = (rt.now().since(begun), bus.machine.accesses());
-    let table = board.table(&roots).map_err(RunError::of)?;
-    let wires = Table::parse(&table).and_then(|table| Wires::read(&table)).map_err(RunError::of)?;
+    let table = board.table(&roots)?;
+    let wires = Table::parse(&table).and_then(|table| Wires::read(&table))?;
     let bench = Bench { rt, bus, tree, wires };
     say(&format!(
         "# {board:?}: {} functions on {} root buses, enumerated in {took}, {accesses} accesses so far",
@@ -160,7 +172,7 @@ struct Verdicts<'a> {
 }
 
 impl Verdicts<'_> {
-    fn take(&mut self, name: &str, result: Result<String, String>) {
+    fn take(&mut self, name: &str, result: Result<String, QemuError>) {
         match result {
             Ok(more) => {
                 self.passed += 1;
@@ -198,8 +210,10 @@ impl Bench<'_> {
     async fn check_all(&self, wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> (u32, u32) {
         let mut verdicts = Verdicts { say, passed: 0, failed: 0 };
         let troubles: Vec<String> = self.tree.troubles.iter().map(ToString::to_string).collect();
-        let placed =
-            if troubles.is_empty() { Ok("everything".into()) } else { Err(troubles.join("; ")) };
+        let placed = match troubles.is_empty() {
+            true => Ok("everything".into()),
+            false => Err(QemuError::Found(troubles.join("; "))),
+        };
         verdicts.take("every function has what it asks for", placed);
         for function in self.tree.of_class(usb::UHCI).chain(self.tree.of_class(usb::EHCI)) {
             let name = format!("{} raises the line that is predicted", function.at);
@@ -220,25 +234,33 @@ impl Bench<'_> {
         }
         if !pulled {
             let why = "no NVMe device is in a slot whose power can be switched";
-            verdicts.take("a device is pulled out", Err(why.into()));
+            verdicts.take("a device is pulled out", Err(QemuError::Found(why.into())));
         }
-        let found = if devices > 0 { Ok(devices.to_string()) } else { Err("none".into()) };
+        let found = if devices > 0 {
+            Ok(devices.to_string())
+        } else {
+            Err(QemuError::Found("none".into()))
+        };
         verdicts.take("NVMe devices are found", found);
-        let alive = self.bus.machine.gone().map_or(Ok("it answers".into()), Err);
+        let alive = self
+            .bus
+            .machine
+            .gone()
+            .map_or(Ok("it answers".into()), |gone| Err(QemuError::Found(gone.to_string())));
         verdicts.take("the machine lives", alive);
         (verdicts.passed, verdicts.failed)
     }
 
-    fn predicted(&self, function: &Function) -> Result<Route, String> {
-        route(&self.tree, &self.wires, function).map_err(|error| error.to_string())
+    fn predicted(&self, function: &Function) -> Result<Route, RouteError> {
+        route(&self.tree, &self.wires, function)
     }
 
     /// Checks that `work` on a function raises its interrupt line, and no other.
     async fn raises(
         &self,
         function: &Function,
-        work: impl Future<Output = Result<(), String>>,
-    ) -> Result<String, String> {
+        work: impl Future<Output = Result<(), QemuError>>,
+    ) -> Result<String, QemuError> {
         let found = self.predicted(function)?;
         let before = self.bus.machine.raised();
         let done = work.await;
@@ -248,8 +270,8 @@ impl Bench<'_> {
         match (done, &lines[..]) {
             (Ok(()), [line]) if *line == input => Ok(format!("{way}, is input {input}")),
             (done, _) => {
-                let why = done.err().map_or(String::new(), |why| format!(", {why}"));
-                Err(format!("{way}: input {input} predicted, {lines:?} raised{why}"))
+                let why = done.err().map(Box::new);
+                Err(QemuError::Line { way, predicted: input, raised: lines, why })
             }
         }
     }

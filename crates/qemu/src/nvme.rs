@@ -13,7 +13,7 @@ use runtime::{Rng, Rt, Span};
 use wire::pci::Bdf;
 use wire::{Lba, Nsid};
 
-use super::{Bench, Verdicts, Wanted};
+use super::{Bench, QemuError, Verdicts, Wanted};
 use world::until;
 
 /// Long, because QEMU shares the processors with this process.
@@ -42,7 +42,7 @@ pub(super) async fn check(
         let line = bench.predicted(function)?.line.input;
         endpoint.listen(Some(line));
         let controller = Controller::start(endpoint.host(), options(None)).await;
-        *started.borrow_mut() = Some(controller.map_err(|error| error.to_string())?);
+        *started.borrow_mut() = Some(controller?);
         Ok(())
     };
     let name = format!("{at} comes up on its pin, and that is the line that is predicted");
@@ -67,14 +67,15 @@ pub(super) async fn check(
                 let name = format!("{at} namespace {nsid} is refused with a reason");
                 verdicts.take(&name, Ok(why.to_string()));
             }
-            Err(why) => {
-                verdicts.take(&format!("{at} namespace {nsid} comes up"), Err(why.to_string()))
-            }
+            Err(why) => verdicts.take(&format!("{at} namespace {nsid} comes up"), Err(why.into())),
         }
     }
     let lines = bench.changed(before);
-    let quiet =
-        if lines.is_empty() { Ok("none was raised".into()) } else { Err(format!("{lines:?}")) };
+    let quiet = if lines.is_empty() {
+        Ok("none was raised".into())
+    } else {
+        Err(QemuError::Found(format!("{lines:?}")))
+    };
     verdicts.take(&format!("{at} leaves its pin alone from then on"), quiet);
 }
 
@@ -90,7 +91,7 @@ async fn check_namespace(
     let nsid = controller.identity().nsid;
     let done = work(bench.rt, controller, wanted, ios).await;
     verdicts.take(&format!("{at} namespace {nsid} by MSI-X, verified"), done);
-    let end = controller.shutdown().await.map_err(|error| error.to_string());
+    let end = controller.shutdown().await.map_err(QemuError::from);
     verdicts.take(&format!("{at} is shut down"), end.map(|()| "in order".into()));
 }
 
@@ -108,11 +109,11 @@ pub(super) fn options(nsid: Option<Nsid>) -> Options {
 }
 
 /// Checks that the function responds, and enables its pin.
-async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<Endpoint, String> {
-    function.enable(&bench.bus).await.map_err(|error| error.to_string())?;
+async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<Endpoint, QemuError> {
+    function.enable(&bench.bus).await?;
     function.allow_pin(&bench.bus, true).await;
-    let registers = function.bar(0).and_then(|bar| bar.at).ok_or("BAR 0 is not there")?;
-    bench.bus.machine.endpoint(registers).map_err(|error| error.to_string())
+    let registers = function.bar(0).and_then(|bar| bar.at).ok_or(QemuError::NoRegisters)?;
+    Ok(bench.bus.machine.endpoint(registers)?)
 }
 
 /// Prepares a function for interrupts by vectors from the beginning.
@@ -120,7 +121,7 @@ pub(super) async fn by_vectors(
     bench: &Bench<'_>,
     function: &Function,
     count: u16,
-) -> Result<LiveHost, String> {
+) -> Result<LiveHost, QemuError> {
     let endpoint = prepare(bench, function).await?;
     use_vectors(bench, function, &endpoint, count).await?;
     Ok(endpoint.host())
@@ -132,12 +133,12 @@ async fn use_vectors(
     function: &Function,
     endpoint: &Endpoint,
     count: u16,
-) -> Result<(), String> {
-    let vectors = Vectors::find(&bench.bus, function).map_err(|error| error.to_string())?;
+) -> Result<(), QemuError> {
+    let vectors = Vectors::find(&bench.bus, function)?;
     for vector in (0..vectors.count().min(count)).rev() {
         let (at, data) = endpoint.message(vector);
         let message = Message { at: at.0, data };
-        vectors.set(vector, message).await.map_err(|error| error.to_string())?;
+        vectors.set(vector, message).await?;
     }
     vectors.use_them(true).await;
     Ok(())
@@ -149,7 +150,7 @@ async fn work(
     controller: &Controller<LiveHost>,
     wanted: &Wanted<'_>,
     ios: u64,
-) -> Result<String, String> {
+) -> Result<String, QemuError> {
     let identity = controller.identity();
     let queues = identity.queues.min(QUEUES.into()) as u16;
     let geometry = identity.geometry;
@@ -170,7 +171,7 @@ async fn work(
             doorbell: Doorbell::Batched,
             ..QueueOptions::default()
         };
-        made.push(controller.queue(own).await.map_err(|error| error.to_string())?);
+        made.push(controller.queue(own).await?);
     }
     for number in 0..workers {
         let queue = &made[number as usize % made.len()];
@@ -197,13 +198,13 @@ async fn work(
         });
     }
     until(rt, || left.get() == 0).await;
-    let read_again = (*result.borrow()).clone()?;
+    let read_again = result.replace(Ok(0))?;
     let took = rt.now().since(begun);
     // Repeated operations do not count as success.
     let seen: Vec<Counters> = made.iter().map(|queue| queue.counters()).collect();
     let late: u64 = seen.iter().map(|queue| queue.timeouts + queue.protocol_errors).sum();
     if late > 0 {
-        return Err(format!("{late} commands were late, or answered without sense"));
+        return Err(QemuError::Late { commands: late });
     }
     // On a busy machine the watchdog may run between a completion and its interrupt.
     let found: u64 = seen.iter().map(|queue| queue.lost_interrupts).sum();
@@ -213,8 +214,8 @@ async fn work(
     ))
 }
 
-fn buffer(queue: &Queue<LiveHost>, bytes: u64) -> Result<Buffer, String> {
-    queue.port().arena().buffer(bytes as usize).map_err(|error| error.to_string())
+fn buffer(queue: &Queue<LiveHost>, bytes: u64) -> Result<Buffer, QemuError> {
+    Ok(queue.port().arena().buffer(bytes as usize)?)
 }
 
 /// One of several concurrent workers, with its own extents and the expected contents of each of their blocks.
@@ -231,7 +232,7 @@ struct Worker {
 
 impl Worker {
     /// Returns the number of reads of the final verification.
-    async fn run(&mut self, ios: u64) -> Result<u64, String> {
+    async fn run(&mut self, ios: u64) -> Result<u64, QemuError> {
         for _ in 0..ios {
             let extent = self.extents[self.rng.below(self.extents.len() as u64) as usize];
             let blocks = 1 + self.rng.below(self.extent_blocks);
@@ -256,7 +257,7 @@ impl Worker {
         Ok(reads)
     }
 
-    async fn write(&mut self, first: u64, blocks: u64) -> Result<(), String> {
+    async fn write(&mut self, first: u64, blocks: u64) -> Result<(), QemuError> {
         let buffer = self.lend();
         for block in 0..blocks {
             let generation = &mut self.written[(first + block) as usize];
@@ -267,27 +268,24 @@ impl Worker {
         let part = buffer.part(0, blocks as usize * self.block);
         let (_, done) = self.queue.write(Lba(first), part, false).await;
         self.buffer = Some(buffer);
-        done.map_err(|error| error.to_string())
+        Ok(done?)
     }
 
-    async fn read(&mut self, first: u64, blocks: u64) -> Result<(), String> {
+    async fn read(&mut self, first: u64, blocks: u64) -> Result<(), QemuError> {
         let buffer = self.lend();
         let part = buffer.part(0, blocks as usize * self.block);
         // Cleared, so that a completion without data is detected.
         part.zero();
         let (_, done) = self.queue.read(Lba(first), part).await;
-        done.map_err(|error| error.to_string())?;
+        done?;
         let mut bytes = vec![0; self.block];
         for block in 0..blocks {
             let generation = self.written[(first + block) as usize];
             buffer.copy_out(block as usize * self.block, &mut bytes);
             // Contents that this run has not written are unknown.
             if generation > 0 && bytes != contents(first + block, generation, self.block) {
-                return Err(format!(
-                    "LBA {}: expected what was written the {generation}th time, found {:02x?}...",
-                    first + block,
-                    &bytes[..16]
-                ));
+                let found = bytes[..16].try_into().expect("16 bytes");
+                return Err(QemuError::Contents { lba: first + block, generation, found });
             }
         }
         self.buffer = Some(buffer);

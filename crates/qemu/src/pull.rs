@@ -12,7 +12,7 @@ use runtime::{Rt, Span};
 use wire::Lba;
 
 use super::nvme::{by_vectors, options};
-use super::{Bench, Verdicts};
+use super::{Bench, QemuError, Verdicts};
 use world::until;
 
 const DEPTH: u16 = 32;
@@ -42,7 +42,7 @@ struct Reads {
     failed: RefCell<Vec<IoError>>,
 }
 
-async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<String, String> {
+async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<String, QemuError> {
     let host = by_vectors(bench, function, 2).await?;
     let options = host::nvme::Options {
         timeout: TIMEOUT,
@@ -51,10 +51,10 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
         ready_ceiling: TIMEOUT,
         ..options(None)
     };
-    let controller = Controller::start(host, options).await.map_err(|error| error.to_string())?;
+    let controller = Controller::start(host, options).await?;
     let completion = Completion::Interrupt { vector: 1 };
     let queue = QueueOptions { depth: DEPTH, completion, ..QueueOptions::default() };
-    let queue = controller.queue(queue).await.map_err(|error| error.to_string())?;
+    let queue = controller.queue(queue).await?;
     let (rt, seen) = (bench.rt, Rc::new(Reads::default()));
     for reader in 0..u64::from(DEPTH) {
         rt.spawn(read_on(queue.clone(), reader, seen.clone()));
@@ -63,17 +63,17 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
     let by = rt.now() + PATIENCE;
     until(rt, || seen.good.get() >= BEFORE || failed() > 0 || rt.now() > by).await;
     if let Some(error) = seen.failed.borrow().first() {
-        return Err(format!("before it happened: {error}"));
+        return Err(QemuError::BeforeRemoval(*error));
     }
     slot.power(&bench.bus, false).await;
     let (begun, good) = (rt.now(), seen.good.get());
     until(rt, || failed() == usize::from(DEPTH) || rt.now().since(begun) > PATIENCE).await;
     let took = rt.now().since(begun);
     if failed() < usize::from(DEPTH) {
-        return Err(format!("{} of {DEPTH} reads have ended within {took}", failed()));
+        return Err(QemuError::NotEnded { ended: failed(), all: DEPTH, within: took });
     }
     if let Some(other) = seen.failed.borrow().iter().find(|error| error.kind != Kind::Gone) {
-        return Err(format!("a read has ended with: {other}"));
+        return Err(QemuError::OtherEnd(*other));
     }
     afterwards(bench, function, &controller, &queue, rt).await?;
     let late = seen.good.get() - good;
@@ -90,18 +90,18 @@ async fn afterwards(
     controller: &Controller<LiveHost>,
     queue: &Queue<LiveHost>,
     rt: &Rt,
-) -> Result<(), String> {
+) -> Result<(), QemuError> {
     if bench.bus.config_read(function.at, 0).await != u32::MAX {
-        return Err("something still answers at its place".into());
+        return Err(QemuError::Found("something still answers at its place".into()));
     }
     if controller.gone().is_none() {
-        return Err("the controller is not known to be gone".into());
+        return Err(QemuError::Found("the controller is not known to be gone".into()));
     }
-    let buffer = host::BlockDevice::buffer(queue, READ_BYTES).map_err(|error| error.to_string())?;
+    let buffer = host::BlockDevice::buffer(queue, READ_BYTES)?;
     let begun = rt.now();
     match queue.read(Lba(0), buffer).await.1 {
         Err(error) if error.kind == Kind::Gone && rt.now().since(begun) < TIMEOUT => Ok(()),
-        other => Err(format!("a later read ended with {other:?}, {}", rt.now().since(begun))),
+        result => Err(QemuError::LaterRead { result, after: rt.now().since(begun) }),
     }
 }
 

@@ -5,7 +5,7 @@ use bus::qtest::Machine;
 use host::pci::Function;
 use runtime::Span;
 
-use super::Bench;
+use super::{Bench, QemuError};
 
 /// PCI classes of a universal host controller (UHCI 1.1, 2.1) and an enhanced one (EHCI 1.0, 2.1).
 pub(super) const UHCI: u32 = 0x0c_0300;
@@ -16,9 +16,9 @@ const FRAMES: Span = Span::ms(16);
 const LIST_BYTES: usize = 4096;
 
 /// Makes a controller assert its pin, and deassert it.
-pub(super) async fn raise(bench: &Bench<'_>, function: &Function) -> Result<(), String> {
+pub(super) async fn raise(bench: &Bench<'_>, function: &Function) -> Result<(), QemuError> {
     let bus = &bench.bus;
-    function.enable(bus).await.map_err(|error| error.to_string())?;
+    function.enable(bus).await?;
     function.allow_pin(bus, true).await;
     let raised = match function.header.class {
         UHCI => uhci(&bus.machine, function).await,
@@ -29,17 +29,17 @@ pub(super) async fn raise(bench: &Bench<'_>, function: &Function) -> Result<(), 
 }
 
 /// Advances time by [`FRAMES`], and waits until a pending line change has arrived.
-async fn frames(machine: &Machine) -> Result<(), String> {
-    machine.step(FRAMES).await.map_err(|error| error.to_string())
+async fn frames(machine: &Machine) -> Result<(), QemuError> {
+    Ok(machine.step(FRAMES).await?)
 }
 
 /// A frame list that points to one descriptor, which is done and requests an interrupt (UHCI 1.1, 3.2.2).
-async fn uhci(machine: &Machine, function: &Function) -> Result<(), String> {
+async fn uhci(machine: &Machine, function: &Function) -> Result<(), QemuError> {
     const WINDOW: u8 = 4;
     const ON_COMPLETION: u32 = 1 << 24;
     const TERMINATE: u32 = 1;
     let at = place(function, WINDOW)? as u16;
-    let memory = machine.arena().buffer(2 * LIST_BYTES).map_err(|error| error.to_string())?;
+    let memory = machine.arena().buffer(2 * LIST_BYTES)?;
     let descriptor = LIST_BYTES;
     for (word, value) in [TERMINATE, ON_COMPLETION, 0, 0].into_iter().enumerate() {
         memory.store_u32(descriptor + 4 * word, value);
@@ -58,13 +58,13 @@ async fn uhci(machine: &Machine, function: &Function) -> Result<(), String> {
 }
 
 /// An empty list near its end: its rollover raises an interrupt (EHCI 1.0, 2.3.2).
-async fn ehci(machine: &Machine, function: &Function) -> Result<(), String> {
+async fn ehci(machine: &Machine, function: &Function) -> Result<(), QemuError> {
     const WINDOW: u8 = 0;
     const ROLLOVER: u32 = 1 << 3;
     let base = place(function, WINDOW)?;
     // The first byte holds the length of the capability registers, which the operational registers follow.
     let at = base + u64::from(machine.memory_read(base).await & 0xff);
-    let memory = machine.arena().buffer(LIST_BYTES).map_err(|error| error.to_string())?;
+    let memory = machine.arena().buffer(LIST_BYTES)?;
     (0..LIST_BYTES).step_by(4).for_each(|entry| memory.store_u32(entry, 1));
     let list = low(memory.at().0)?;
     for (register, value) in [(0x08, ROLLOVER), (0x0c, 0x1ff0), (0x14, list), (0, 1 | 1 << 4)] {
@@ -77,12 +77,12 @@ async fn ehci(machine: &Machine, function: &Function) -> Result<(), String> {
     frames(machine).await
 }
 
-fn place(function: &Function, window: u8) -> Result<u64, String> {
+fn place(function: &Function, window: u8) -> Result<u64, QemuError> {
     let placed = function.bar(window).and_then(|bar| bar.at);
-    placed.ok_or_else(|| format!("BAR {window} has no place"))
+    placed.ok_or(QemuError::NoPlace { bar: window })
 }
 
 /// These controllers have 32-bit addresses.
-fn low(at: u64) -> Result<u32, String> {
-    u32::try_from(at).map_err(|_| format!("memory at {at:#x}, expected below 4 GiB"))
+fn low(at: u64) -> Result<u32, QemuError> {
+    u32::try_from(at).map_err(|_| QemuError::MemoryTooHigh { at })
 }

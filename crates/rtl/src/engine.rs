@@ -7,7 +7,7 @@ use core::cell::{Cell, RefCell};
 use core::fmt;
 
 use bus::{Buffer, Cost, HostPort};
-use runtime::{Pool, Rt, Signal, Span, Stage};
+use runtime::{Pool, Rt, Signal, Span, Stage, stage};
 use wire::BusAddr;
 use wire::fastpath::registers::{
     self, Control, Counter, Handle, Status, handle_words, request_words,
@@ -127,7 +127,11 @@ impl<P: HostPort> Engine<P> {
             under_way: Cell::new(0),
             orphans: RefCell::default(),
             keeps: RefCell::default(),
-            stages: [0, 1, 2].map(|stage| port.rt().stage(STAGES[stage])),
+            stages: [
+                stage!(port.rt(), STAGES, "request wait"),
+                stage!(port.rt(), STAGES, "post request"),
+                stage!(port.rt(), STAGES, "hardware"),
+            ],
             responses: RefCell::default(),
             cycles: Cell::new(0),
         });

@@ -1,12 +1,9 @@
-//! Wall time: pass after pass over the tasks that are ready and those that wait for memory.
-//!
-//! No event wakes a task that waits for memory, so it is polled repeatedly. Its latency is the duration of
-//! a pass, so a pass is kept short: the clock is read once in many turns while no timer is near, a task
-//! idle for long is polled every 32nd pass, and a task that waits alone checks several times in its turn.
+//! A pass over the tasks that are ready and those that wait for memory: its state, and its rules.
 
 use alloc::vec::Vec;
 
-use crate::rt::{Parked, Rt, TaskId, WallClock};
+use crate::clock::LOOKS_UNTIL_IDLE;
+use crate::task::TaskId;
 use crate::time::{Span, Time};
 
 /// If the next timer is further off, the clock is read once in `TURNS_BETWEEN_CLOCK_READS` turns, which
@@ -16,15 +13,6 @@ const TURNS_BETWEEN_CLOCK_READS: u32 = 128;
 
 /// Patient tasks are polled once in this number of passes, unless all tasks are patient.
 const PATIENT_EVERY: u32 = 32;
-
-/// Checks in the turn of a task that waits alone.
-const LOOKS_ALONE: u32 = 16;
-
-/// Waits per pass that may end as soon as they begin: more than occur in any pass that ends by itself.
-const LUCK_OF_A_PASS: u32 = 256;
-
-/// Consecutive failed checks before the idle policy of the clock applies.
-pub(crate) const LOOKS_UNTIL_IDLE: u32 = 1_000;
 
 /// State of the current pass.
 pub(crate) struct Pass {
@@ -44,6 +32,15 @@ pub(crate) struct Pass {
     next_timer: Time,
     /// Consecutive checks without success, compared with `LOOKS_UNTIL_IDLE`.
     idle: u32,
+}
+
+/// A pass that has ended.
+pub(crate) struct Ended {
+    /// Consecutive checks without success.
+    pub idle: u32,
+    /// True if there is no task to poll: only a timer can change anything.
+    pub deaf: bool,
+    pub reads_clock: bool,
 }
 
 impl Pass {
@@ -81,11 +78,12 @@ impl Pass {
         }
     }
 
+    /// The next task to poll in this pass; `next_ready` is the next one that is ready.
     #[inline]
-    fn next(&mut self, rt: &Rt) -> Option<TaskId> {
+    pub(crate) fn next(&mut self, next_ready: impl FnOnce() -> Option<TaskId>) -> Option<TaskId> {
         if self.ready > 0 {
             self.ready -= 1;
-            if let Some(id) = rt.next_ready() {
+            if let Some(id) = next_ready() {
                 self.until_clock_read = self.until_clock_read.saturating_sub(1);
                 return Some(id);
             }
@@ -96,63 +94,33 @@ impl Pass {
         self.next += usize::from(id.is_some());
         id
     }
-}
-
-impl Rt {
-    /// The next task to poll, in this pass or a later one.
-    #[inline]
-    pub(crate) fn next_in_pass(&self, clock: &'static dyn WallClock) -> TaskId {
-        loop {
-            let next = self.0.pass.borrow_mut().next(self);
-            match next {
-                Some(id) => return id,
-                None => self.next_pass(clock),
-            }
-        }
-    }
-
-    /// Ends a pass: fires due timers, backs off if nothing happened, and begins the next.
-    fn next_pass(&self, clock: &'static dyn WallClock) {
-        let progress = self.0.progress.replace(false) || !self.0.ready.borrow().is_empty();
-        let mut pass = self.0.pass.borrow_mut();
-        pass.idle = if progress { 0 } else { pass.idle.saturating_add(self.looks()) };
-        // Without a task to poll, only a timer can change anything.
-        let deaf =
-            pass.again.is_empty() && pass.patient.is_empty() && self.0.ready.borrow().is_empty();
+    /// Ends a pass that made `progress` or checked without success, `looks` times for each task.
+    pub(crate) fn end(
+        &mut self,
+        (progress, looks): (bool, u32),
+        any_ready: bool,
+        next_timer: Time,
+    ) -> Ended {
+        self.idle = if progress { 0 } else { self.idle.saturating_add(looks) };
+        let deaf = self.again.is_empty() && self.patient.is_empty() && !any_ready;
         // A timer armed since the clock was last read may be near.
-        let read = deaf || pass.until_clock_read == 0 || self.0.next_timer.get() < pass.next_timer;
-        let idle = pass.idle;
-        drop(pass);
-        if read {
-            self.read_clock(clock);
-        }
-        match deaf {
-            true if self.0.ready.borrow().is_empty() => clock.sleep_for(self.0.next_timer.get()),
-            false if idle >= LOOKS_UNTIL_IDLE => clock.idle(idle, self.0.next_timer.get()),
-            _ => {}
-        }
-        let mut pass = self.0.pass.borrow_mut();
-        pass.gather();
-        pass.ready = self.0.ready.borrow().len();
-        let alone = pass.ready == 0 && pass.asked.len() == 1 && pass.until_clock_read > 1;
-        let alone = alone && idle < LOOKS_UNTIL_IDLE;
-        self.0.looks.set(if alone { LOOKS_ALONE } else { 1 });
-        self.0.luck.set(LUCK_OF_A_PASS);
+        let reads_clock = deaf || self.until_clock_read == 0 || next_timer < self.next_timer;
+        Ended { idle: self.idle, deaf, reads_clock }
     }
 
-    /// Fires due timers, and decides when to read the clock again.
-    fn read_clock(&self, clock: &'static dyn WallClock) {
-        let now = clock.now();
-        loop {
-            let fired = self.0.timers.borrow_mut().fire(now);
-            let Some((_, task, foreign)) = fired else { break };
-            self.progress();
-            self.fired(Parked::new(task, foreign));
-        }
-        let next = self.0.timers.borrow().next_at();
-        self.0.next_timer.set(next);
-        let mut pass = self.0.pass.borrow_mut();
-        pass.next_timer = next;
-        pass.until_clock_read = if next.since(now) > FAR { TURNS_BETWEEN_CLOCK_READS } else { 1 };
+    /// Decides when to read the clock again.
+    pub(crate) fn clock_was_read(&mut self, now: Time, next_timer: Time) {
+        self.next_timer = next_timer;
+        let far = next_timer.since(now) > FAR;
+        self.until_clock_read = if far { TURNS_BETWEEN_CLOCK_READS } else { 1 };
+    }
+
+    /// Begins a pass with this number of ready tasks. Returns true if one task waits alone, and may check
+    /// several times in its turn.
+    pub(crate) fn begin(&mut self, ready: usize) -> bool {
+        self.gather();
+        self.ready = ready;
+        let alone = ready == 0 && self.asked.len() == 1 && self.until_clock_read > 1;
+        alone && self.idle < LOOKS_UNTIL_IDLE
     }
 }

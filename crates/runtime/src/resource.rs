@@ -7,9 +7,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use crate::rng::Rng;
-use crate::rt::{Parked, Rt};
+use crate::rt::Rt;
+use crate::task::Parked;
 use crate::time::{Span, Time};
-use crate::trace::Stage;
+use crate::traces::Stage;
 
 /// A reservation at a [`Line`]: begin and end of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

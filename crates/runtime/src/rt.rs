@@ -1,16 +1,11 @@
-//! One executor over two clocks.
+//! One executor over two clocks; the crate documentation describes it.
 //!
-//! Tasks are bound to the thread that made the [`Rt`] and need no `Send`. A wait records the *number* of
-//! the waiting task, so that waking is a push onto a queue: no reference count, no lock, no allocation. A
-//! combinator that gives its children a waker of its own (as `FuturesUnordered` does) works too: [`Parked`]
-//! then keeps that waker together with the number.
+//! A wait records the *number* of its task instead of a cloned `Waker`. A combinator that gives its children
+//! a waker of its own (as `FuturesUnordered` does) works too: [`Parked`] then keeps that waker together with
+//! the number.
 //!
-//! Virtual time: if no task is ready, the clock jumps to the next timer. Wall clock: tasks that wait for a
-//! change in memory are polled pass after pass; if nothing happens, the executor backs off by
-//! [`WallClock::idle`].
-//!
-//! `pass.rs` chooses the next task, `timers.rs` fires timers, `sleep.rs` lets virtual time pass without a
-//! timer.
+//! `turns.rs` gives tasks their turns on the wall clock, `timers.rs` fires timers, `sleep.rs` lets virtual
+//! time pass without a timer.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -21,45 +16,14 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
+use crate::clock::{Clock, WallClock};
 use crate::log::{Entry, Log};
-use crate::pass::{LOOKS_UNTIL_IDLE, Pass};
+use crate::pass::Pass;
 use crate::rng::Rng;
-use crate::sleep::{Sleep, straight};
-use crate::time::{Span, Time};
+use crate::task::{MAIN, OURS, OUTSIDE, Parked, TaskId, straight};
+use crate::time::Time;
 use crate::timers::Timers;
-use crate::trace::{NO_TRACE, Traces};
-
-/// Clock of the live world, and its idle policy on this platform.
-pub trait WallClock {
-    /// Current time, from an epoch shared by all threads of the program.
-    fn now(&self) -> Time;
-    /// Called after `looks` consecutive checks without success (at least 1000): spins, yields or sleeps,
-    /// but not past `until`.
-    fn idle(&self, looks: u32, until: Time);
-    /// Called if no task waits for memory, so that nothing can happen before `until`. May return earlier,
-    /// and must return within a millisecond.
-    fn sleep_for(&self, until: Time) {
-        self.idle(LOOKS_UNTIL_IDLE, until);
-    }
-}
-
-pub(crate) enum Clock {
-    Virtual,
-    Wall(&'static dyn WallClock),
-}
-
-/// Task number in its executor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TaskId(pub(crate) u32);
-
-/// The future given to [`Rt::block_on`].
-const MAIN: TaskId = TaskId(0);
-/// Polled from outside, by another executor; its waker is then kept.
-pub(crate) const OUTSIDE: TaskId = TaskId(u32::MAX);
-
-/// Waker of futures that are polled step by step; other tasks run between two polls. It is a single static:
-/// wakers are compared by address, and each crate that uses the no-op waker gets its own copy.
-pub(crate) static OURS: &Waker = Waker::noop();
+use crate::traces::{NO_TRACE, Traces};
 
 struct Task {
     /// `None` while the task is being polled and after it has ended.
@@ -118,23 +82,6 @@ pub(crate) struct Core {
 /// request traces. Cheap to clone.
 #[derive(Clone)]
 pub struct Rt(pub(crate) Rc<Core>, pub(crate) u16);
-
-/// A waiting task, and the waker of the foreign combinator inside it, if any.
-#[derive(Debug)]
-pub struct Parked {
-    task: TaskId,
-    foreign: Option<Waker>,
-}
-
-impl Parked {
-    pub(crate) fn new(task: TaskId, foreign: Option<Waker>) -> Parked {
-        Parked { task, foreign }
-    }
-
-    pub(crate) fn into_parts(self) -> (TaskId, Option<Waker>) {
-        (self.task, self.foreign)
-    }
-}
 
 impl Rt {
     /// An executor in virtual time.
@@ -254,7 +201,7 @@ impl Rt {
     #[inline]
     pub fn park(&self, cx: &Context<'_>) -> Parked {
         let foreign = if self.is_ours(cx) { None } else { Some(cx.waker().clone()) };
-        Parked { task: self.0.current.0.get(), foreign }
+        Parked::new(self.0.current.0.get(), foreign)
     }
 
     #[inline]
@@ -351,16 +298,6 @@ impl Rt {
     #[inline]
     pub fn progress(&self) {
         self.0.progress.set(true);
-    }
-
-    /// Sleeps until the given time.
-    pub fn sleep_until(&self, until: Time) -> Sleep<'_> {
-        Sleep::new(self, until)
-    }
-
-    /// Sleeps for a span.
-    pub fn sleep(&self, span: Span) -> Sleep<'_> {
-        self.sleep_until(self.now() + span)
     }
 
     /// Lets every other ready task run once.
@@ -525,7 +462,7 @@ impl Rt {
                 self.0.timed_events.set(self.0.timed_events.get() + 1);
                 return task;
             }
-            self.fired(Parked { task, foreign });
+            self.fired(Parked::new(task, foreign));
         }
     }
 

@@ -2,33 +2,11 @@
 
 use core::future::Future;
 use core::pin::{Pin, pin};
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 
-use crate::rt::{OURS, Rt};
-use crate::time::Time;
-
-/// The waker of tasks. A task that waits for a time with it, and would be the next to run, may continue in
-/// place (see [`Rt::pass_time`]). It is never called, as a wait records a task number.
-#[cfg(feature = "std")]
-pub(crate) fn straight() -> &'static Waker {
-    // Not zero-sized: the waker points to it, and a leak checker takes a pointer to the end of an
-    // allocation for no pointer to it.
-    struct NoWake {
-        _place: u8,
-    }
-    impl alloc::task::Wake for NoWake {
-        fn wake(self: alloc::sync::Arc<NoWake>) {}
-    }
-    static WAKER: std::sync::LazyLock<Waker> =
-        std::sync::LazyLock::new(|| Waker::from(alloc::sync::Arc::new(NoWake { _place: 0 })));
-    &WAKER
-}
-
-/// Without `std` there is no place for such a waker: every wait arms a timer.
-#[cfg(not(feature = "std"))]
-pub(crate) fn straight() -> &'static Waker {
-    OURS
-}
+use crate::rt::Rt;
+use crate::task::{OURS, straight};
+use crate::time::{Span, Time};
 
 /// The context for a future that one task polls together with others: while it waits, the others have yet
 /// to be polled, so time must not pass in place. The last to be polled may get the task's own context.
@@ -38,6 +16,16 @@ pub fn beside_others<'a>(cx: &'a Context<'_>) -> Context<'a> {
 }
 
 impl Rt {
+    /// Sleeps until the given time.
+    pub fn sleep_until(&self, until: Time) -> Sleep<'_> {
+        Sleep::new(self, until)
+    }
+
+    /// Sleeps for a span.
+    pub fn sleep(&self, span: Span) -> Sleep<'_> {
+        self.sleep_until(self.now() + span)
+    }
+
     /// Lets virtual time pass in place. Returns true, with the clock at `until`, if a timer armed now for
     /// `until` would be the next event and would wake only the current task. A comparison then replaces
     /// arming, firing and polling again; it still counts as a timed event. Futures polled together with
@@ -113,7 +101,7 @@ impl<'a> Sleep<'a> {
         Poll::Pending
     }
 
-    pub(crate) fn new(rt: &'a Rt, until: Time) -> Sleep<'a> {
+    fn new(rt: &'a Rt, until: Time) -> Sleep<'a> {
         Sleep { rt, until, timer: None }
     }
 }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::task::Waker;
 
-use crate::rt::{OUTSIDE, Parked, TaskId};
+use crate::task::{OUTSIDE, Parked, TaskId};
 use crate::time::Time;
 
 /// Length of a stretch of time, as a power of two of picoseconds: 66 ns, in which a busy link has a few

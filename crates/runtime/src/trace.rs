@@ -5,207 +5,29 @@
 //! adds the time since the last record to its stage. So the stages of a trace add up to its latency
 //! exactly, and time of an unnamed stage remains visible as unexplained.
 //!
-//! Both ends share the table (two threads in the live world) and find a row by numbers that the protocol
-//! carries: queue and command identifier. Relaxed atomics are enough: the protocol's release and acquire
-//! order the records of the two ends.
+//! With [`Traces::with_spans`] each record is also stored as a span of time ([`Rt::trace_spans`]), for a
+//! timeline.
+//!
+//! If several devices have the same queue numbers, [`Rt::queues_from`] offsets those of one executor handle,
+//! so that one table serves all.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::rt::Rt;
 use crate::time::{Span, Time};
-
-/// Maximum number of stages in a world.
-pub const STAGES_MAX: usize = 54;
-
-/// Low bits of a command identifier that name its slot; identifiers that agree in them share a row. The
-/// bits above count the uses of the slot; they are zero in protocols without such counts.
-pub const SLOT_BITS: u32 = 10;
-
-/// Number of low bits of a command identifier that name its slot, in a queue of `depth` commands:
-/// [`SLOT_BITS`], or more if `depth` needs more.
-pub const fn slot_bits(depth: u32) -> u32 {
-    let needed = depth.saturating_sub(1).checked_ilog2();
-    match needed {
-        Some(highest) if highest + 1 > SLOT_BITS => highest + 1,
-        _ => SLOT_BITS,
-    }
-}
-
-pub(crate) const NO_TRACE: u32 = u32::MAX;
-
-/// A named stage, as an index into its table's list of names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stage(u8);
-
-struct Row {
-    begun: AtomicU64,
-    last: AtomicU64,
-    /// One bit for each stage that has a sum. Most stages of most traces have none and are not touched.
-    used: AtomicU64,
-    sums: [AtomicU64; STAGES_MAX],
-}
-
-const _: () = assert!(STAGES_MAX <= u64::BITS as usize, "a bit for each stage");
-
-/// Sums of named stages, most of them empty.
-#[derive(Clone, Copy, Debug)]
-pub struct StageSums {
-    used: u64,
-    ps: [u64; STAGES_MAX],
-}
-
-impl StageSums {
-    /// Empty sums.
-    pub const fn new() -> StageSums {
-        StageSums { used: 0, ps: [0; STAGES_MAX] }
-    }
-
-    /// Empties all sums.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.used = 0;
-    }
-
-    /// Adds picoseconds to the sum of a stage.
-    ///
-    /// # Panics
-    /// If `stage` is [`STAGES_MAX`] or above.
-    #[inline]
-    pub fn add(&mut self, stage: usize, ps: u64) {
-        let bit = 1 << stage;
-        let before = if self.used & bit == 0 { 0 } else { self.ps[stage] };
-        self.ps[stage] = before + ps;
-        self.used |= bit;
-    }
-
-    /// The stages that have a sum, and their picoseconds, in order of their index.
-    #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        bits(self.used).map(|stage| (stage, self.ps[stage]))
-    }
-}
-
-impl Default for StageSums {
-    fn default() -> StageSums {
-        StageSums::new()
-    }
-}
-
-/// Indices of the bits that are set, lowest first.
-#[inline]
-fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        if set == 0 {
-            return None;
-        }
-        let next = set.trailing_zeros() as usize;
-        set &= set - 1;
-        Some(next)
-    })
-}
-
-struct Table {
-    rows: Box<[Row]>,
-    queue_depth: u32,
-    slot_bits: u32,
-    sample_mask: u32,
-    names: &'static [&'static str],
-}
-
-/// The request traces of a world. Cheap to clone; both ends hold the same table.
-#[derive(Clone)]
-pub struct Traces(Arc<Table>);
-
-/// A finished request trace.
-#[derive(Clone, Copy, Debug)]
-pub struct Finished {
-    /// Time from beginning to end.
-    pub total: Span,
-    /// Picoseconds per stage, in the order of the world's stage names.
-    pub stages: [u64; STAGES_MAX],
-}
-
-impl Traces {
-    /// A table for `queues` queues of `queue_depth` commands, with the given stage names. One command in
-    /// `2^sample_log2` is traced, by slot and use; 0 traces all.
-    ///
-    /// # Panics
-    /// If there are more than [`STAGES_MAX`] names.
-    pub fn new(
-        queues: u32,
-        queue_depth: u32,
-        sample_log2: u32,
-        names: &'static [&'static str],
-    ) -> Traces {
-        assert!(names.len() <= STAGES_MAX, "{} stages, at most {STAGES_MAX}", names.len());
-        let rows = (0..queues * queue_depth)
-            .map(|_| Row {
-                begun: AtomicU64::new(0),
-                last: AtomicU64::new(0),
-                used: AtomicU64::new(0),
-                sums: [const { AtomicU64::new(0) }; STAGES_MAX],
-            })
-            .collect();
-        let (sample_mask, slot_bits) = ((1 << sample_log2) - 1, slot_bits(queue_depth));
-        Traces(Arc::new(Table { rows, queue_depth, slot_bits, sample_mask, names }))
-    }
-
-    /// Stage names, in the order of [`Finished::stages`].
-    pub fn names(&self) -> &'static [&'static str] {
-        self.0.names
-    }
-
-    #[inline]
-    fn row_of(&self, queue: u32, command: u16) -> u32 {
-        let bits = self.0.slot_bits;
-        let slot = u32::from(command) & ((1 << bits) - 1);
-        // Each slot is sampled once in `sample_mask + 1` uses, and not all slots at the same use.
-        let turn = slot + (u32::from(command) >> bits);
-        if turn & self.0.sample_mask != 0 || slot >= self.0.queue_depth {
-            return NO_TRACE;
-        }
-        let row = queue * self.0.queue_depth + slot;
-        if (row as usize) < self.0.rows.len() { row } else { NO_TRACE }
-    }
-}
-
-impl Row {
-    fn begin(&self, at: Time) {
-        self.begun.store(at.0, Relaxed);
-        self.last.store(at.0, Relaxed);
-        self.used.store(0, Relaxed);
-    }
-
-    fn record(&self, stage: Stage, at: Time) {
-        let last = self.last.load(Relaxed);
-        if at.0 > last {
-            self.add(usize::from(stage.0), at.0 - last);
-            self.last.store(at.0, Relaxed);
-        }
-    }
-
-    fn add(&self, stage: usize, ps: u64) {
-        let (sum, bit) = (&self.sums[stage], 1 << stage);
-        let used = self.used.load(Relaxed);
-        let before = if used & bit == 0 { 0 } else { sum.load(Relaxed) };
-        sum.store(before + ps, Relaxed);
-        self.used.store(used | bit, Relaxed);
-    }
-
-    /// The stages that have a sum, and their picoseconds.
-    fn each(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        bits(self.used.load(Relaxed)).map(|stage| (stage, self.sums[stage].load(Relaxed)))
-    }
-}
+use crate::traces::{
+    Finished, NO_TRACE, Row, STAGES_MAX, Stage, StageName, StageSums, TraceSpan, Traces,
+    UNEXPLAINED,
+};
 
 impl Rt {
-    /// The stage of the given name. Called once, when a component is built.
+    /// The stage of this name. Called once, when a component is built.
     ///
     /// # Panics
-    /// If the world is traced and does not list the name: the list and the code disagree.
-    pub fn stage(&self, name: &str) -> Stage {
+    /// If the world is traced and does not list the name.
+    pub fn stage(&self, name: StageName) -> Stage {
+        let StageName(name) = name;
         let Some(traces) = self.traces() else { return Stage(0) };
         match traces.names().iter().position(|n| *n == name) {
             Some(index) => Stage(index as u8),
@@ -220,8 +42,8 @@ impl Rt {
     }
 
     #[inline]
-    fn row_of(&self, traces: &Traces, queue: u16, command: u16) -> u32 {
-        traces.row_of(u32::from(self.1) + u32::from(queue), command)
+    fn row_of(&self, traces: &Traces, queue: u16, request: u16) -> u32 {
+        traces.row_of(u32::from(self.1) + u32::from(queue), request)
     }
 
     #[inline]
@@ -230,50 +52,56 @@ impl Rt {
         if row == NO_TRACE {
             return None;
         }
-        self.traces().map(|traces| &traces.0.rows[row as usize])
+        self.traces().map(|traces| traces.row(row))
     }
 
-    /// Returns true if this command would be traced: a caller that must read a clock for the beginning
+    /// Returns true if this request would be traced: a caller that must read a clock for the beginning
     /// checks this first.
     #[inline]
-    pub fn follows(&self, queue: u16, command: u16) -> bool {
-        self.traces().is_some_and(|all| self.row_of(all, queue, command) != NO_TRACE)
+    pub fn follows(&self, queue: u16, request: u16) -> bool {
+        self.traces().is_some_and(|all| self.row_of(all, queue, request) != NO_TRACE)
     }
 
-    /// Begins the trace of this command, at a time that may be in the past (an intended arrival). The
+    /// Begins the trace of this request, at a time that may be in the past (an intended arrival). The
     /// current task carries it.
-    pub fn begin_trace(&self, queue: u16, command: u16, at: Time) {
+    pub fn begin_trace(&self, queue: u16, request: u16, at: Time) {
         let Some(traces) = self.traces() else { return };
-        let row = self.row_of(traces, queue, command);
+        let row = self.row_of(traces, queue, request);
         self.trace_cell().set(row);
         if row != NO_TRACE {
-            traces.0.rows[row as usize].begin(at);
+            traces.row(row).begin(at, traces.fresh());
+            if traces.fresh() != 0 {
+                traces.begin_spans(row);
+            }
         }
     }
 
     /// Attaches to the current task the trace that the other end has begun.
     #[inline]
-    pub fn attach_trace(&self, queue: u16, command: u16) {
+    pub fn attach_trace(&self, queue: u16, request: u16) {
         if let Some(traces) = self.traces() {
-            self.trace_cell().set(self.row_of(traces, queue, command));
+            self.trace_cell().set(self.row_of(traces, queue, request));
         }
     }
 
-    /// Moves the current task's trace to another command, so that a new trace may begin under the old
+    /// Moves the current task's trace to another request, so that a new trace may begin under the old
     /// identifier. Returns false, and drops the trace, if either is not traced.
-    pub fn move_trace_to(&self, queue: u16, command: u16) -> bool {
+    pub fn move_trace_to(&self, queue: u16, request: u16) -> bool {
         let (from, traces) = (self.row(), self.traces());
-        let to = traces.map_or(NO_TRACE, |all| self.row_of(all, queue, command));
+        let to = traces.map_or(NO_TRACE, |all| self.row_of(all, queue, request));
         let (Some(from), Some(traces)) = (from, traces.filter(|_| to != NO_TRACE)) else {
             self.detach_trace();
             return false;
         };
-        let row = &traces.0.rows[to as usize];
+        let row = traces.row(to);
         row.begun.store(from.begun.load(Relaxed), Relaxed);
         row.last.store(from.last.load(Relaxed), Relaxed);
         row.used.store(from.used.load(Relaxed), Relaxed);
         for (stage, ps) in from.each() {
             row.sums[stage].store(ps, Relaxed);
+        }
+        if from.stores_spans() {
+            traces.copy_spans(self.trace(), to);
         }
         self.trace_cell().set(to);
         true
@@ -289,7 +117,7 @@ impl Rt {
     /// an invalid one means no trace.
     #[inline]
     pub fn attach_trace_number(&self, trace: u32) {
-        let rows = self.traces().map_or(0, |traces| traces.0.rows.len());
+        let rows = self.traces().map_or(0, |traces| traces.rows());
         let known = (trace as usize) < rows;
         self.trace_cell().set(if known { trace } else { NO_TRACE });
     }
@@ -309,8 +137,11 @@ impl Rt {
     /// Adds the time since the last record to this stage.
     #[inline]
     pub fn record(&self, stage: Stage) {
-        if let Some(row) = self.row() {
-            row.record(stage, self.now());
+        if let Some(row) = self.row()
+            && let now = self.now()
+            && row.record(stage, now)
+        {
+            self.put_span(u64::from(stage.0), now);
         }
     }
 
@@ -318,8 +149,10 @@ impl Rt {
     /// nothing.
     #[inline]
     pub fn record_at(&self, stage: Stage, at: Time) {
-        if let Some(row) = self.row() {
-            row.record(stage, at);
+        if let Some(row) = self.row()
+            && row.record(stage, at)
+        {
+            self.put_span(u64::from(stage.0), at);
         }
     }
 
@@ -329,18 +162,66 @@ impl Rt {
     pub fn record_split(&self, rest: Stage, part: (Stage, Span), at: Time) {
         if let Some(row) = self.row() {
             let last = Time(row.last.load(Relaxed));
-            row.record(part.0, (last + part.1).min(at));
-            row.record(rest, at);
+            self.record_at(part.0, (last + part.1).min(at));
+            self.record_at(rest, at);
         }
     }
 
-    /// Adds these sums, of a trace that covers the time since the last record, and sets the last record to
-    /// now.
-    pub fn record_parts(&self, parts: &StageSums) {
-        if let Some(row) = self.row() {
-            parts.iter().for_each(|(stage, ps)| row.add(stage, ps));
-            row.last.store(self.now().0, Relaxed);
+    /// Stores that a stage of the current task's trace ended. Out of line: most tables store no spans.
+    #[cold]
+    #[inline(never)]
+    fn put_span(&self, stage: u64, to: Time) {
+        if let Some(traces) = self.traces() {
+            traces.put_span(self.trace(), stage, to.0);
         }
+    }
+
+    /// Adds these sums, of the ended trace of row number `of`, which covers the time since the last record,
+    /// and sets the last record to now.
+    pub fn record_parts(&self, parts: &StageSums, of: u32) {
+        let (Some(row), now) = (self.row(), self.now()) else { return };
+        parts.iter().for_each(|(stage, ps)| _ = row.add(stage, ps));
+        if row.stores_spans() {
+            self.put_spans_of(of, row.last.load(Relaxed), now.0);
+        }
+        row.last.store(now.0, Relaxed);
+    }
+
+    /// Appends another row's spans after `last` to the current task's trace, until now.
+    #[cold]
+    fn put_spans_of(&self, of: u32, last: u64, now: u64) {
+        let (Some(traces), own) = (self.traces(), self.trace()) else { return };
+        let Some(spans) = traces.spans(of) else { return traces.spoil_spans(own) };
+        let mut end = last;
+        for (stage, to) in spans.filter(|(_, to)| *to > last) {
+            traces.put_span(own, stage, to);
+            end = to;
+        }
+        if end < now {
+            traces.put_span(own, UNEXPLAINED, now);
+        }
+    }
+
+    /// Appends the spans of the current task's trace, in order. Returns false if they are not stored, or are
+    /// more than [`SPANS_MAX`](crate::SPANS_MAX).
+    pub fn trace_spans(&self, to: &mut Vec<TraceSpan>) -> bool {
+        let (Some(row), Some(traces)) = (self.row(), self.traces()) else { return false };
+        let spans = if row.stores_spans() { traces.spans(self.trace()) } else { None };
+        let Some(spans) = spans else { return false };
+        let mut from = Time(row.begun.load(Relaxed));
+        to.extend(spans.map(|(stage, end)| {
+            let stage = (stage != UNEXPLAINED).then_some(stage as usize);
+            let span = TraceSpan { stage, from, to: Time(end) };
+            from = span.to;
+            span
+        }));
+        true
+    }
+
+    /// Queue and slot of the current task's trace, of all queues of the world; `None` if not traced.
+    pub fn trace_queue_and_slot(&self) -> Option<(u16, u16)> {
+        let traces = self.traces().filter(|_| self.is_traced())?;
+        Some(traces.queue_and_slot(self.trace()))
     }
 
     /// Ends the current task's trace and adds its stages to `sums`. Returns false if it was not traced.
@@ -348,8 +229,8 @@ impl Rt {
     pub fn add_trace_to(&self, sums: &mut StageSums) -> bool {
         let Some(row) = self.row() else { return false };
         if sums.used == 0 {
-            // The first command, and the only one of most operations.
-            sums.used = row.used.load(Relaxed);
+            // The first request, and the only one of most operations.
+            sums.used = row.used_stages();
             row.each().for_each(|(stage, ps)| sums.ps[stage] = ps);
         } else {
             row.each().for_each(|(stage, ps)| sums.add(stage, ps));

@@ -7,7 +7,8 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::rt::{Parked, Rt};
+use crate::rt::Rt;
+use crate::task::Parked;
 
 /// A versioned event. A waiter passes the version that it has seen, so no change is missed.
 #[derive(Default)]

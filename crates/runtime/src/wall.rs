@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::rt::WallClock;
+use crate::clock::WallClock;
 use crate::time::{Span, Time};
 
 /// Monotonic clock shared by all threads of the process; its epoch is the first use.

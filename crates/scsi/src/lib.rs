@@ -18,6 +18,28 @@
 //!
 //! An NVM Express namespace is presented as a logical unit, as in the NVM Express: SCSI Translation
 //! Reference.
+//!
+//! It is not a network target or initiator, and holds no data. In `world` the interface `Scsi` puts both ends
+//! between callers and NVMe queues, which `host::nvme::Spread` selects by policy (docs/vortex.md).
+//!
+//! ```no_run
+//! use std::rc::Rc;
+//!
+//! use host::BlockDevice;
+//! use scsi::{AttachError, Disk, Target, Unit, of_nvme};
+//! use wire::nvme::identify::{IdentifyController, IdentifyNamespace};
+//! use wire::scsi::lun::Lun;
+//!
+//! /// An NVMe namespace as a SCSI disk.
+//! async fn as_scsi<D: BlockDevice + 'static>(
+//!     queue: D,
+//!     controller: &IdentifyController,
+//!     namespace: &IdentifyNamespace,
+//! ) -> Result<Disk<Target<D>>, AttachError> {
+//!     let unit = Unit::new(queue, of_nvme(controller, namespace));
+//!     Disk::attach(Rc::new(Target::new(vec![unit])), Lun::of(0)).await
+//! }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

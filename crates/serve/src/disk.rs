@@ -83,7 +83,7 @@ impl Client {
         let tell = self.tell.clone();
         self.orders
             .send(Order { tag, offset, operation, durable, tell })
-            .map_err(|_| RunError("the drive has ended".into()))
+            .map_err(|_| RunError::Other("the drive has ended".into()))
     }
 
     /// Completes an operation without the drive.
@@ -109,7 +109,7 @@ impl Disk {
         let capacity = format!("{bytes} B");
         let sets = [("medium.capacity", capacity.as_str()), ("host.memory", "128 MiB")];
         let plan = Plan::open("live", &sets).map_err(RunError::of)?;
-        Disk::of_plan(interfaces::by_name(interface).map_err(RunError)?, &plan)
+        Disk::of_plan(interfaces::by_name(interface).map_err(RunError::Other)?, &plan)
     }
 
     /// Starts the drive of a plan in wall-clock time.
@@ -187,7 +187,7 @@ fn run(
         for _ in 0..UNDER_WAY {
             places.take(&rt).await;
         }
-        driver.stop().await.map_err(RunError)
+        driver.stop().await.map_err(RunError::Driver)
     });
     device.switch_off().save(plan)?;
     ended

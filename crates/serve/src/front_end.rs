@@ -8,6 +8,7 @@ use runtime::Span;
 use world::RunError;
 use world::interfaces::Row;
 
+use crate::extents::{self, Client, ClientError};
 use crate::{Events, plan_for_clients};
 
 /// A front end: a protocol by which clients in other processes reach a device.
@@ -27,6 +28,8 @@ pub struct FrontEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     One,
+    /// One; or one per client, if each client has an extent of the device.
+    Clients,
     /// Any number, each with its own device; or, if shared, one device with a controller per address.
     Several,
 }
@@ -58,6 +61,17 @@ impl fmt::Display for Limits {
     }
 }
 
+/// Hosts of the addresses of a front end.
+#[derive(Clone, Copy, Debug)]
+pub enum Hosts<'a> {
+    /// Each address has a device of its own.
+    Apart,
+    /// One device is behind all addresses, and each host reaches all of it.
+    Sharing,
+    /// One device is behind all addresses, and each client reaches its extent alone. One client per address.
+    Clients(&'a [Client]),
+}
+
 /// Device to serve, and the addresses to serve it at.
 pub struct Job<'a> {
     pub row: &'static Row,
@@ -65,6 +79,8 @@ pub struct Job<'a> {
     pub addresses: &'a [PathBuf],
     /// True if one device is behind all addresses.
     pub shared: bool,
+    /// The client of each address, if each has an extent of one device; otherwise none.
+    pub clients: &'a [Client],
     pub(crate) report: &'a (dyn Fn(&Path, &str) + Sync),
 }
 
@@ -91,26 +107,68 @@ impl FrontEnd {
         row: &'static Row,
         plan: &Plan,
         addresses: &[PathBuf],
-        shared: bool,
+        hosts: Hosts<'_>,
         report: &(dyn Fn(&Path, &str) + Sync),
     ) -> Result<(), RunError> {
         let name = self.name;
-        if addresses.is_empty() || addresses.len() > 1 && self.addresses == Addresses::One {
+        let clients = match hosts {
+            Hosts::Clients(clients) => clients,
+            Hosts::Apart | Hosts::Sharing => &[],
+        };
+        let most = match self.addresses {
+            Addresses::One => 1,
+            Addresses::Clients if clients.is_empty() => 1,
+            Addresses::Clients | Addresses::Several => usize::MAX,
+        };
+        if !(1..=most).contains(&addresses.len()) {
             let found = addresses.len();
-            return Err(RunError(format!("--{name}: found {found} addresses, expected one")));
+            return Err(RunError::Other(format!(
+                "--{name}: found {found} addresses, expected one"
+            )));
         }
-        if shared && self.addresses == Addresses::One {
-            return Err(RunError(format!("--shared: found --{name}, expected {}", of_several())));
+        let shared = matches!(hosts, Hosts::Sharing);
+        if shared && self.addresses != Addresses::Several {
+            let expected = flags_of(|addresses| addresses == Addresses::Several);
+            return Err(RunError::Other(format!("--shared: found --{name}, expected {expected}")));
+        }
+        if let Hosts::Clients(clients) = hosts {
+            let checked = self.check_clients(plan, clients, addresses.len());
+            checked.map_err(|error| RunError::Other(format!("--client: {error}")))?;
         }
         let plan = plan_for_clients(row, plan)?;
-        (self.serve)(&Job { row, plan, addresses, shared, report })
+        (self.serve)(&Job { row, plan, addresses, shared, clients, report })
+    }
+
+    fn check_clients(
+        &self,
+        plan: &Plan,
+        clients: &[Client],
+        addresses: usize,
+    ) -> Result<(), ClientError> {
+        if self.addresses == Addresses::One {
+            let expected = flags_of(|addresses| addresses != Addresses::One);
+            return Err(ClientError::FrontEnd { front_end: self.name, expected });
+        }
+        let rejected = |key, found, why| {
+            let origin = plan.origin.to_string();
+            ClientError::Plan { origin, key, found, why }
+        };
+        if !plan.faults.is_empty() {
+            let why = "a fault of the device is one of all clients";
+            return Err(rejected("faults", "some", why));
+        }
+        if plan.device.protection.is_some() {
+            let why = "an extent has no metadata";
+            return Err(rejected("device.protection", "one", why));
+        }
+        extents::check(clients, addresses)
     }
 }
 
-/// Flags of the front ends that support `--shared`.
-fn of_several() -> String {
-    let several = crate::all().filter(|front_end| front_end.addresses == Addresses::Several);
-    several.map(|front_end| format!("--{}", front_end.name)).collect::<Vec<_>>().join(" or ")
+/// Flags of the front ends with such addresses.
+fn flags_of(which: impl Fn(Addresses) -> bool) -> String {
+    let such = crate::all().filter(|front_end| which(front_end.addresses));
+    such.map(|front_end| format!("--{}", front_end.name)).collect::<Vec<_>>().join(" or ")
 }
 
 #[cfg(test)]
@@ -133,12 +191,18 @@ mod tests {
         let row = world::interfaces::by_name("nvme").expect("an interface");
         let plan = Plan::open("live", &[]).expect("a plan");
         let nbd = crate::all().find(|row| row.name == "nbd").expect("a front end");
-        let refused = |addresses: &[PathBuf], shared| {
-            let error = nbd.serve(row, &plan, addresses, shared, &|_, _| ()).expect_err("refused");
+        let refused = |addresses: &[PathBuf], hosts| {
+            let error = nbd.serve(row, &plan, addresses, hosts, &|_, _| ()).expect_err("refused");
             error.to_string()
         };
-        assert_eq!(refused(&["a".into()], true), "--shared: found --nbd, expected --vfio-user");
+        let one = ["a".into()];
+        assert_eq!(refused(&one, Hosts::Sharing), "--shared: found --nbd, expected --vfio-user");
+        let clients = ["alice=0+8".parse().expect("a client")];
+        assert_eq!(
+            refused(&one, Hosts::Clients(&clients)),
+            "--client: found --nbd, expected --shm or --vfio-user"
+        );
         let two = ["a".into(), "b".into()];
-        assert_eq!(refused(&two, false), "--nbd: found 2 addresses, expected one");
+        assert_eq!(refused(&two, Hosts::Apart), "--nbd: found 2 addresses, expected one");
     }
 }

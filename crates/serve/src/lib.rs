@@ -12,18 +12,40 @@
 //!
 //! Not here: wire protocols (`wire`), the shared-memory and vfio-user transports (`bus`), and devices
 //! (`world`).
+//!
+//! One device may be behind several addresses ([`Hosts`]): shared whole by its hosts, or divided among
+//! clients ([`Client`]), each of which reaches its own blocks, queues and memory alone.
+//!
+//! A server outlives its clients, and each has limits. Clients of one process share its mappings, which are
+//! divided among its sockets. A thread that cannot be created costs one client. An NBD client is read by a
+//! thread of its own, with a limit on its requests in flight, so that it delays no other.
+//!
+//! ```
+//! use serve::disk::{Disk, Operation};
+//!
+//! let disk = Disk::start("nvme", 16 << 20)?;
+//! let (client, done) = disk.client();
+//! client.begin(1, 4096, Operation::Write(vec![7; 4096]), true)?;
+//! assert!(done.recv()?.result.is_ok());
+//! client.begin(2, 4096, Operation::Read(4096), false)?;
+//! assert_eq!(done.recv()?.result?, [7; 4096]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod disk;
 mod events;
+mod extents;
 mod front_end;
 pub mod front_ends;
 mod in_flight;
 mod lifecycle;
 mod net;
+mod one_device;
 mod one_thread;
 
 pub use events::Events;
-pub use front_end::{Addresses, FrontEnd, Job, Limits};
+pub use extents::{Client, ClientError};
+pub use front_end::{Addresses, FrontEnd, Hosts, Job, Limits};
 pub use front_ends::all;
 pub use one_thread::in_one_thread;
 
@@ -38,7 +60,7 @@ use world::interfaces::Row;
 /// # Errors
 /// The plan lacks settings that the interface needs, or its medium keeps only stamps instead of client data.
 pub fn plan_for_clients(row: &'static Row, plan: &Plan) -> Result<Plan, RunError> {
-    row.check_live().map_err(RunError)?;
+    row.require_live()?;
     device::check(row, plan)?;
     plan.for_clients().map_err(RunError::of)
 }

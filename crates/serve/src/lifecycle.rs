@@ -4,6 +4,8 @@
 //! server. Front ends serve [one client at a time](one_at_a_time), or
 //! [many](crate::net::clients::many_at_a_time).
 
+use std::fmt::Display;
+
 use world::RunError;
 
 use crate::Events;
@@ -12,9 +14,9 @@ use crate::events::End;
 /// Serves one client after another. `accept` waits for the next client; `session` serves it until it leaves.
 ///
 /// Returns the error of the first session that fails: the device has failed.
-pub(crate) fn one_at_a_time<C>(
+pub(crate) fn one_at_a_time<C, E: Display>(
     events: &Events<'_>,
-    mut accept: impl FnMut() -> Result<C, String>,
+    mut accept: impl FnMut() -> Result<C, E>,
     mut session: impl FnMut(C) -> Result<End, RunError>,
 ) -> RunError {
     loop {
@@ -52,5 +54,5 @@ pub(crate) fn one_thread_each<'scope, 'a: 'scope>(
 
 /// Error of a server when every address has failed. The reasons were reported at the addresses.
 pub(crate) fn all_have_ended() -> RunError {
-    RunError("the server of every address has ended".into())
+    RunError::Other("the server of every address has ended".into())
 }

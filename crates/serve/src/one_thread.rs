@@ -19,7 +19,7 @@ pub fn in_one_thread(
     work: &Work,
     options: Options,
 ) -> Result<RunResult, RunError> {
-    let function = row.served_function(plan).map_err(RunError)?;
+    let function = row.require_function(plan)?;
     let socket = std::env::temp_dir().join(format!("doorbell-one-{}", std::process::id()));
     let server = vfio_user::Server::bind(&socket).map_err(RunError::of)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
@@ -35,7 +35,9 @@ pub fn in_one_thread(
         });
         let connecting = scope.spawn(|| vfio_user::connect(&socket, bytes, base, Sharing::Mapped));
         let Ok(end) = take.recv() else {
-            return Err(RunError("the client and its server do not understand each other".into()));
+            return Err(RunError::Other(
+                "the client and its server do not understand each other".into(),
+            ));
         };
         let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
         let executor = || Rt::live(&STD_CLOCK, Some(traces.clone()), Log::Off);
@@ -50,7 +52,7 @@ pub fn in_one_thread(
             }
             kept = device.switch_off();
             rt = executor();
-            port = port.begin_anew(&rt);
+            port = port.restart(&rt);
         }
         let connection = connecting.join().expect("connecting does not panic");
         let host = connection.map_err(RunError::of)?.host(&rt);
@@ -58,7 +60,7 @@ pub fn in_one_thread(
         let work = drive(row, &rt, plan, work, &options, &ports, &|_| ());
         let job_result = match rt.block_on(race(work, port.attend())) {
             Either::First(result) => result,
-            Either::Second(_) => Err(RunError("the device was told to stop".into())),
+            Either::Second(_) => Err(RunError::Other("the device was told to stop".into())),
         };
         rt.drop_tasks();
         // The socket's threads end when both ends are dropped.

@@ -1,4 +1,18 @@
 //! Shared test support: plans, workloads, clean-run checks, temporary folders, and commands.
+//!
+//! ```text
+//!    plan, work ─► simulate ─► world ─► clean, only ─► shares, operations
+//! ```
+//!
+//! It is not part of the product: only tests use it. [`mailbox`] is an interface from outside the registry.
+//!
+//! ```
+//! use testing::{only, operations, plan, simulate, work};
+//!
+//! let job = work("[reads]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n");
+//! let run_result = simulate(&plan("dc-express", &[]), &job);
+//! assert_eq!(operations(only(&run_result)), 10);
+//! ```
 #![allow(missing_docs, reason = "test support is read where it is used")]
 
 pub mod flushed;
@@ -147,7 +161,7 @@ impl Drop for Folder {
 }
 
 /// Output and exit code of a command.
-pub struct Said {
+pub struct CommandOutput {
     /// `None` if a signal ended the command.
     pub code: Option<i32>,
     pub out: String,
@@ -155,8 +169,12 @@ pub struct Said {
 }
 
 /// Runs a command to its end and returns its output.
-pub fn said(command: &mut std::process::Command) -> Said {
+pub fn output_of(command: &mut std::process::Command) -> CommandOutput {
     let output = command.output().expect("the command can be run");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    CommandOutput {
+        code: output.status.code(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    }
 }

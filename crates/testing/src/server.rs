@@ -39,7 +39,7 @@ impl Server {
 
     /// Asserts that the next line is this event of the socket.
     #[track_caller]
-    pub fn says(&mut self, words: &str) {
+    pub fn expect_event(&mut self, words: &str) {
         assert_eq!(self.line(), format!("doorbell: socket: {words}\n"));
     }
 
@@ -57,12 +57,12 @@ impl Server {
 
     /// Starts a thread that reads all further lines, so that the server never blocks on a full pipe.
     pub fn read_by_a_thread(&mut self) -> Receiver<String> {
-        let (tell, said) = channel();
+        let (send, lines_read) = channel();
         let lines = self.lines.take().expect("no thread reads them").lines();
         std::thread::spawn(move || {
-            lines.map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+            lines.map_while(Result::ok).for_each(|line| drop(send.send(line)));
         });
-        said
+        lines_read
     }
 
     /// Kills the server with SIGKILL, and waits for its end.
@@ -92,7 +92,7 @@ impl Drop for Server {
         if !std::thread::panicking() {
             assert_eq!(errors, "", "the server has nothing to complain of");
         } else if !errors.is_empty() {
-            eprintln!("the server said: {errors}");
+            eprintln!("standard error of the server: {errors}");
         }
     }
 }

@@ -44,6 +44,7 @@ pub mod nvme;
 pub mod pages;
 pub mod pci;
 pub mod pcie;
+pub mod sas;
 pub mod scsi;
 mod units;
 pub mod vfio_user;

@@ -1,8 +1,8 @@
 //! fio job files.
 //!
 //! Two stages. `ini` splits the text into sections and settings, line by line. The table [`KEYS`]
-//! then gives, for each key, its handling: supported, noted (accepted without effect; a note gives
-//! the reason) or refused. The result is plain [`Job`]s with every default filled in and no text
+//! then gives, for each key, its handling: supported, ignored (accepted without effect; a note gives
+//! the reason) or rejected. The result is plain [`Job`]s with every default filled in and no text
 //! left to interpret. An unknown key is an error, never ignored: a benchmark that silently drops a
 //! setting measures something else.
 //!
@@ -22,15 +22,18 @@ mod error;
 mod ini;
 mod keys;
 mod set;
+mod skew;
 mod value;
 
 use runtime::Span;
 
-pub use error::{JobError, JobErrors, Note, Wrong};
+pub use error::{IncludeError, JobError, JobErrors, Note, ValueError, Wrong};
 pub use keys::{KEYS, Key, Kind, Remark, find, help};
-pub use value::Value;
+pub use skew::Skew;
+pub use value::{Decimal, Value};
 
-use crate::limits::{JOB_FILE_BYTES_MAX, NUMJOBS_MAX};
+use crate::limits::NUMJOBS_MAX;
+use ini::{Section, Setting};
 
 /// One value for reads, one for writes and one for trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +121,7 @@ pub enum Distribution {
     Zoned(Vec<(u8, u8)>),
     /// Percent of the accesses, which add to 100, and bytes of the region.
     ZonedBytes(Vec<(u8, u64)>),
+    Skewed(Skew),
 }
 
 /// Arrival process of a job with a rate.
@@ -199,6 +203,8 @@ pub struct Job {
     pub verify: Verify,
     /// Operations per second of an open loop; `None` for a closed loop.
     pub rate_iops: PerDirection<Option<u64>>,
+    /// Bytes per second of an open loop.
+    pub rate_bytes: PerDirection<Option<u64>>,
     pub rate_process: RateProcess,
     /// Pause after every `thinktime_blocks` completions.
     pub thinktime: Span,
@@ -245,6 +251,7 @@ impl Default for Job {
             end_flush: false,
             verify: Verify { on: false, read_back: true, fatal: false },
             rate_iops: PerDirection::all(None),
+            rate_bytes: PerDirection::all(None),
             rate_process: RateProcess::Linear,
             thinktime: Span::ZERO,
             thinktime_blocks: 1,
@@ -275,6 +282,11 @@ impl Job {
         if self.time_based && self.runtime.is_none() {
             return Some((&["time_based"], "needs runtime=, which says when to stop".to_owned()));
         }
+        let rates = self.rate_bytes.each().into_iter().zip(self.rate_iops.each());
+        if rates.into_iter().any(|(bytes, ops)| bytes.is_some() && ops.is_some()) {
+            let why = "found with rate_iops, expected one of them for a direction".to_owned();
+            return Some((&["rate"], why));
+        }
         if let Some(trace) = &self.trace
             && trace.paths.is_empty()
         {
@@ -293,22 +305,49 @@ pub struct JobFile {
     pub notes: Vec<Note>,
     /// The settings of `[global]` as written in the file, for the report.
     pub globals: Vec<(String, String)>,
+    /// Environment variables that the file uses, with their values.
+    pub variables: Vec<(String, String)>,
+    /// The file with all that it takes from outside: parses to the same jobs.
+    pub text: String,
+}
+
+/// Settings, variables and files from outside a job file.
+pub struct Outside<'a> {
+    /// Key and value of settings that come after those of every section.
+    pub settings: &'a [(String, String)],
+    /// The value of an environment variable, if it is set.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Opens the file of an `include` line: the name of the file that has the line, and the name in it.
+    /// Returns the name for errors and the text.
+    pub include: &'a dyn Fn(&str, &str) -> Included,
+}
+
+/// Name for errors and text of an included file, or why it cannot be read.
+pub type Included = Result<(String, String), IncludeError>;
+
+impl Outside<'_> {
+    /// No settings, no variables, no files.
+    pub fn none() -> Outside<'static> {
+        let include: &'static dyn Fn(&str, &str) -> Included = &|_, _| Err(IncludeError::NotInFile);
+        Outside { settings: &[], variable: &|_| None, include }
+    }
 }
 
 /// Error for the first job that brings the clones of jobs running at the same time above [`NUMJOBS_MAX`].
-fn too_many(file: &str, sections: &[ini::Section<'_>], jobs: &[Job]) -> Option<JobError> {
+fn too_many(sections: &[Section], jobs: &[Job]) -> Option<JobError> {
     let mut clones = 0;
-    for job in jobs {
+    let global = |section: &&Section| section.name.eq_ignore_ascii_case("global");
+    let own = sections.iter().filter(|section| !global(section));
+    for (job, own) in jobs.iter().zip(own) {
         if job.wait_for_previous {
             clones = 0;
         }
         clones += u64::from(job.numjobs);
         if clones > NUMJOBS_MAX {
-            let global = |section: &&ini::Section<'_>| section.name.eq_ignore_ascii_case("global");
-            let own = sections.iter().filter(|section| section.line == job.line);
-            let mut settings =
-                own.chain(sections.iter().filter(global)).flat_map(|section| &section.settings);
-            let line = settings.find(|one| one.key == "numjobs").map_or(job.line, |one| one.line);
+            let all = std::iter::once(own).chain(sections.iter().filter(global));
+            let mut settings = all.flat_map(|section| &section.settings);
+            let found = settings.find(|one| one.key == "numjobs");
+            let (file, line) = found.map_or((&own.file, own.line), |one| (&one.file, one.line));
             let why = format!(
                 "the jobs that run at the same time, up to [{}], make {clones} clones; expected at most \
                  {NUMJOBS_MAX}: fewer of them, or stonewall between the jobs",
@@ -323,58 +362,83 @@ fn too_many(file: &str, sections: &[ini::Section<'_>], jobs: &[Job]) -> Option<J
 /// Reads a job file. `file` is the name that errors and notes show.
 ///
 /// # Errors
-/// Every mistake in the file, each with its line and the expected form.
+/// Every mistake in the file, each with its line and the expected form. Variables and included files have
+/// no value here: see [`parse_with`].
 pub fn parse(file: &str, text: &str) -> Result<JobFile, JobErrors> {
-    let mut errors = Vec::new();
-    let mut result = JobFile::default();
-    if text.len() > JOB_FILE_BYTES_MAX {
-        errors.push(JobError::new(file, 1, Wrong::FileTooLong { bytes: text.len() }));
-        return Err(JobErrors(errors));
-    }
-    let sections = ini::sections(file, text, &mut errors);
+    parse_with(file, text, &Outside::none())
+}
+
+/// Reads a job file with settings, variables and included files from outside.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with(file: &str, text: &str, outside: &Outside<'_>) -> Result<JobFile, JobErrors> {
+    let mut lexer = ini::Lexer::new(outside);
+    lexer.read(file, text, 0);
+    let ini::Lexer { mut sections, mut errors, variables, .. } = lexer;
+    let added = outside.settings.iter().map(|(key, value)| Setting {
+        file: format!("{key}={value}").into(),
+        line: 0,
+        key: key.clone(),
+        value: Some(value.clone()),
+    });
+    let added: Vec<Setting> = added.collect();
+    let mut result = JobFile { variables, ..JobFile::default() };
     let mut global_settings = Vec::new();
-    for section in &sections {
+    for section in &mut sections {
         if section.name.eq_ignore_ascii_case("global") {
             global_settings.extend_from_slice(&section.settings);
-            result.globals.extend(section.settings.iter().map(ini::Setting::as_option));
+            result.globals.extend(section.settings.iter().map(Setting::as_option));
             // Report a mistake in [global] once, at its own line, not once per job.
-            let mut scratch = Job::default();
-            set::apply(file, &mut scratch, &section.settings, &mut result.notes, &mut errors);
+            set::apply(&mut Job::default(), &section.settings, &mut result.notes, &mut errors);
             continue;
         }
-        let mut job = Job { name: section.name.to_owned(), line: section.line, ..Job::default() };
-        let settings: Vec<_> = global_settings.iter().chain(&section.settings).copied().collect();
-        let (mut said, mut wrong) = (Vec::new(), Vec::new());
-        set::apply(file, &mut job, &settings, &mut said, &mut wrong);
-        for note in said {
-            if !result.notes.contains(&note) {
-                result.notes.push(note);
-            }
-        }
-        for error in wrong {
-            if !errors.contains(&error) {
-                errors.push(error);
-            }
-        }
-        // As in fio: 0, or more than `iodepth`, means `iodepth`.
-        if job.iodepth_batch == 0 || job.iodepth_batch > job.iodepth {
-            job.iodepth_batch = job.iodepth;
-        }
-        job.options = section.settings.iter().map(ini::Setting::as_option).collect();
-        if let Some((keys, why)) = job.contradiction() {
-            let is = |setting: &ini::Setting<'_>| keys.iter().find(|key| **key == setting.key);
-            let found = settings.iter().rev().find_map(|one| Some((*is(one)?, one.line)));
-            let (key, line) = found.unwrap_or((keys[0], job.line));
-            errors.push(JobError::new(file, line, Wrong::Contradiction { key, why }));
-        }
+        section.settings.extend_from_slice(&added);
+        let job = one_job(section, &global_settings, &mut result.notes, &mut errors);
         result.jobs.push(job);
     }
+    result.text = sections.iter().map(Section::to_text).collect();
     if result.jobs.is_empty() && errors.is_empty() {
         errors.push(JobError::new(file, 1, Wrong::NoJob));
     }
     if errors.is_empty() {
-        errors.extend(too_many(file, &sections, &result.jobs));
+        errors.extend(too_many(&sections, &result.jobs));
     }
-    errors.sort_by_key(|error| error.line);
+    errors
+        .sort_by(|a, b| (a.file != file, &a.file, a.line).cmp(&(b.file != file, &b.file, b.line)));
     if errors.is_empty() { Ok(result) } else { Err(JobErrors(errors)) }
+}
+
+/// The job of a section. Notes and errors that are there already are not repeated.
+fn one_job(
+    section: &Section,
+    global_settings: &[Setting],
+    notes: &mut Vec<Note>,
+    errors: &mut Vec<JobError>,
+) -> Job {
+    let mut job = Job { name: section.name.clone(), line: section.line, ..Job::default() };
+    let settings: Vec<_> = global_settings.iter().chain(&section.settings).cloned().collect();
+    let (mut remarks, mut wrong) = (Vec::new(), Vec::new());
+    set::apply(&mut job, &settings, &mut remarks, &mut wrong);
+    let new = |note: &Note| !notes.contains(note);
+    let remarks: Vec<_> = remarks.into_iter().filter(new).collect();
+    notes.extend(remarks);
+    // As in fio: 0, or more than `iodepth`, means `iodepth`.
+    if job.iodepth_batch == 0 || job.iodepth_batch > job.iodepth {
+        job.iodepth_batch = job.iodepth;
+    }
+    job.options = section.settings.iter().map(Setting::as_option).collect();
+    if let Some((keys, why)) = job.contradiction() {
+        let is = |setting: &Setting| keys.iter().find(|key| **key == setting.key);
+        let found =
+            settings.iter().rev().find_map(|one| Some((*is(one)?, one.file.clone(), one.line)));
+        let (key, file, line) = found.unwrap_or((keys[0], section.file.clone(), section.line));
+        wrong.push(JobError::new(&file, line, Wrong::Contradiction { key, why }));
+    }
+    for error in wrong {
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+    job
 }

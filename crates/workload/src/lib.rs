@@ -1,12 +1,12 @@
-//! Workloads and statistics: fio jobs, recorded traces, verification, reports.
+//! Workloads and statistics: fio jobs, recorded traces, verification.
 //!
 //! This crate depends neither on NVMe nor on the bus nor on the engine that runs the operations. It
 //! generates operations, in bytes and picoseconds, from a job file or a recording; it stamps and
-//! verifies contents; it collects statistics and prints them.
+//! verifies contents; it collects statistics.
 //!
 //! ```text
 //!  job file ──► job ──► pattern ──┐
-//!                                 ├──► operations ──► (an engine elsewhere) ► stats ──► report
+//!                                 ├──► operations ──► (an engine elsewhere) ──► stats
 //!  recording ─────────► trace ────┘         │                  │
 //!                                           └──── verify ──────┘
 //! ```
@@ -31,7 +31,6 @@
 pub mod job;
 pub mod limits;
 pub mod pattern;
-pub mod report;
 pub mod stats;
 pub mod trace;
 pub mod verify;

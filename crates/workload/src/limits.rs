@@ -30,7 +30,7 @@ pub const STAMP_LBA_BITS: u32 = 40;
 pub const STAMP_LBAS: u64 = 1 << STAMP_LBA_BITS;
 
 /// The most stages of a latency breakdown.
-pub const STAGES_MAX: usize = 54;
+pub const STAGES_MAX: usize = 60;
 /// Maximum number of half-second windows in a bandwidth series: six days.
 pub const WINDOWS_MAX: usize = 1 << 20;
 

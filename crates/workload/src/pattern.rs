@@ -1,19 +1,20 @@
 //! Generator of a job's operations. The same job, seed and target always give the same operations.
 //!
-//! All draws are integers from named streams of [`runtime::Rng`], one each for offsets, directions,
-//! sizes and arrivals, so that a changed mix leaves the offsets unchanged. Operations may overlap in
+//! Draws are from named streams of [`runtime::Rng`], one each for offsets, directions, sizes and arrivals,
+//! so that a changed mix leaves the offsets unchanged. Operations may overlap in
 //! flight if the job allows it; nothing here prevents that.
 //!
 //! Semantics of the job settings:
 //! - *Random with the map* (the default): every block of the smallest size is the beginning of
 //!   exactly one operation per pass, and passes differ. Operations larger than the smallest size
 //!   overlap their neighbours and are cut at the region's end.
-//! - *Random without the map* (`norandommap`, `blockalign`, zones): independent draws.
+//! - *Random without the map* (`norandommap`, `blockalign`, zones, skews): independent draws.
 //! - *Trims* before writes (`trimwrite`): each is followed by a write of the same offset and length.
 //!   Only the trims count towards the end; at a depth above one both may be in flight, as in fio.
 //! - *Sequential*: reads and writes of a mixed job have a position each, as in fio; an operation
 //!   that no longer fits begins again at the region's start.
-//! - *Rates*: operation `k` of a direction is due at `k / rate`, or by a Poisson process. If both
+//! - *Rates*: operation `k` of a direction is due at `k / rate`, or after as many bytes as its
+//!   predecessors have, or by a Poisson process. If both
 //!   directions have a rate, the earlier due time comes first, so the rates determine the mix; else
 //!   the mix is drawn, and only the direction with a rate has due times.
 //! - *The end*: after `io_size` bytes (default: the region's length), or `number_ios` operations,
@@ -24,11 +25,12 @@ mod arrival;
 mod permutation;
 mod place;
 mod size;
+mod skew;
 
 use runtime::{Rng, Span};
 
 use crate::job::{Amount, BlockSizes, Direction, Distribution, Job};
-use arrival::Arrivals;
+use arrival::{Arrivals, Rate};
 use place::{Map, Places};
 use size::Sizes;
 
@@ -179,15 +181,18 @@ impl Ops {
             && job.block_align.each().iter().all(|align| align.is_none())
             && job.distribution.each().iter().all(|one| **one == Distribution::Uniform);
         let map = has_map.then(|| Map::new(region, min_used(job), &mut place_rng));
+        // Clones, reads and writes of a job share its hot places, which belong to the data.
+        let hot = Rng::for_part(seed, &format!("{}/hot", job.name)).next_u64();
         let places = |at: usize| {
             if !job.random {
                 return Ok(Places::Sequential { next: 0 });
             }
             let align = job.block_align.each()[at].unwrap_or(job.block_size.each()[at].min());
-            Places::random(job.distribution.each()[at], region, u64::from(align))
+            Places::random(job.distribution.each()[at], region, u64::from(align), hot)
         };
         let arrivals = |at: usize, name: &str| {
-            let rate = *job.rate_iops.each()[at];
+            let bytes = job.rate_bytes.each()[at].map(Rate::Bytes);
+            let rate = job.rate_iops.each()[at].map(Rate::Ops).or(bytes);
             Arrivals::new(rate, job.rate_process, rng(&format!("arrival/{name}")))
         };
         let mut delay_rng = rng("start");
@@ -244,7 +249,7 @@ impl Ops {
             kind: [OpKind::Read, OpKind::Write, OpKind::Trim][which],
             offset_bytes: self.region.from + place,
             bytes,
-            not_before: self.arrivals[which].take(),
+            not_before: self.arrivals[which].take(bytes),
         }
     }
 

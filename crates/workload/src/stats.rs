@@ -305,6 +305,32 @@ mod tests {
         assert_eq!((recorder.bytes, recorder.iops(Span::ms(1))), (4096, 1000.0));
     }
 
+    #[test]
+    fn merged_job_stats_add_up_clones() {
+        let stats = || {
+            let mut stats = JobStats::default();
+            let mut breakdown = Breakdown::new(&["media"]);
+            for k in 0..1_000 {
+                stats.read.record(Span::ms(k), Span::us(50), 4096);
+                breakdown.record(Span::us(50).0, [(0, Span::us(49).0)]);
+            }
+            stats.breakdowns.insert(OpKind::Read, breakdown);
+            stats.write.record_error();
+            stats
+        };
+        let mut both = stats();
+        both.merge(&stats());
+        assert_eq!(both.read.total.count(), 2_000);
+        assert_eq!(both.breakdowns[&OpKind::Read].mean().count, 2_000);
+        assert_eq!(both.read.iops(Span::s(1)), 2_000.0);
+        assert_eq!(both.read.windows.iops(Span::s(1)).min, 2_000);
+        assert_eq!(both.errors(), 2);
+        let alone = stats();
+        let mut none = JobStats::default();
+        none.merge(&alone);
+        assert_eq!(none.breakdowns[&OpKind::Read].mean(), alone.breakdowns[&OpKind::Read].mean());
+    }
+
     proptest! {
         #[test]
         fn percentile_error_at_most_a_thousandth(

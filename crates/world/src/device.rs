@@ -1,6 +1,5 @@
-//! The device's end of a world: its medium, its front end and its faults. They are of the same types with
-//! faults and without: a plan without any costs a few branches on the way of a command, which always go the
-//! same way.
+//! The device side of a world: medium, front end and fault injection. The types are the same with and without
+//! faults; without faults a command pays a few predictable branches.
 
 mod stats;
 
@@ -12,85 +11,81 @@ use ::device::drive::Drive;
 use ::device::faults::{Faults, What};
 use ::device::flash::{ChipState, Chips};
 use ftl::{Asleep, Options, Pages};
-use media::contents::Keep;
 use media::nand::{Lock, Nand, Spec};
-use media::{Contents, Faulty, Media};
+use media::{Contents, Faulty, Media, Part, Range};
 use runtime::Rt;
 
-use crate::RunError;
-use crate::interfaces::{DeviceSide, Front, Row, Shared};
-use crate::medium::Medium;
+use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
+use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
+use crate::{CheckError, MediumError, RunError};
 use plan::{Flash, MediumPace, Plan, Start};
 pub use stats::FlashStats;
 
-/// Which clock a device runs by.
+/// Time base of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Virtual time: its medium takes the time of its model.
+    /// Virtual time: the medium uses its timing model.
     Virtual,
-    /// The wall's: as the plan says.
+    /// Wall time: the medium has the pace of the plan.
     Wall,
 }
 
-/// What a medium holds while no device has it.
+/// State of a medium between two devices.
 pub enum MediumState {
-    /// Blocks of memory or of an image.
-    Blocks(Contents),
+    /// Blocks in memory or in an image file.
+    Blocks(Box<Contents>),
     Flash(Box<FlashState>),
 }
 
 pub struct FlashState {
-    remains: ChipState,
+    chip_state: ChipState,
     label: Vec<u8>,
-    /// Its software, if it need not be mounted.
+    /// The suspended FTL; none: it is mounted from the chips.
     asleep: Option<Asleep>,
-    /// Behind a bridge, that of the other controllers.
+    /// Behind a bridge, the chips of the other controllers.
     others: Vec<ChipState>,
 }
 
-/// What a device stands on.
 enum DeviceBacking {
     Medium(Medium),
-    /// Flash whose software is the host's.
+    /// Raw flash; the FTL is on the host.
     Bare(Rc<Chips>),
 }
 
-/// A device that runs, in the tasks of its executor.
+/// A running device. Its tasks are on its executor.
 pub struct Device {
     backing: DeviceBacking,
     faults: Option<Rc<Faults>>,
     rt: Rt,
 }
 
-/// What the interface and the plan ask of each other is there.
+/// Checks that the interface supports the plan.
+///
+/// # Errors
+/// The first requirement that is not met.
 pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
-    (row.check)(plan).map_err(RunError)?;
+    (row.check)(plan)?;
+    let name = row.name;
     if plan.array.is_some() && (row.members)(plan).is_none() {
-        let (origin, name) = (&plan.origin, row.name);
-        return Err(RunError(format!(
-            "{origin}: array: found one, expected none: by {name}, here, there is one device"
-        )));
+        let expected = format!("none: interface {name} supports one device here");
+        return Err(CheckError::found(plan, "array", "one", expected).into());
     }
     if !plan.faults.is_empty() && !row.faults {
-        let (origin, name) = (&plan.origin, row.name);
-        let expected = "none: faults strike no commands of this interface";
-        return Err(RunError(format!(
-            "{origin}: faults: found some, expected {expected} ({name})"
-        )));
+        let expected =
+            format!("none: no faults can be injected into commands of this interface ({name})");
+        return Err(CheckError::found(plan, "faults", "some", expected).into());
     }
     if plan.host.queue_depth > row.depth_max {
-        let (origin, found, most) = (&plan.origin, plan.host.queue_depth, row.depth_max);
-        return Err(RunError(format!(
-            "{origin}: host.queue_depth: found {found}, expected at most {most} ({})",
-            row.name
-        )));
+        let expected = format!("at most {} ({name})", row.depth_max);
+        let found = plan.host.queue_depth;
+        return Err(CheckError::found(plan, "host.queue_depth", found, expected).into());
     }
-    check_dies(plan)
+    Ok(check_dies(plan)?)
 }
 
-/// The dies that fall ill are there.
-fn check_dies(plan: &Plan) -> Result<(), RunError> {
+/// Checks that the dies of all die faults exist.
+fn check_dies(plan: &Plan) -> Result<(), CheckError> {
     let dies = plan.medium.flash.as_ref().map_or(0, |flash| flash.spec.geometry.all_dies());
     let dies = dies * plan.medium.bridge.map_or(1, |bridge| bridge.controllers);
     for (number, fault) in plan.faults.iter().enumerate() {
@@ -100,203 +95,228 @@ fn check_dies(plan: &Plan) -> Result<(), RunError> {
                 0 => "a medium of flash: others have no dies".to_owned(),
                 dies => format!("0 to {}", dies - 1),
             };
-            let origin = &plan.origin;
-            return Err(RunError(format!(
-                "{origin}: faults.{number}.die: found {die}, expected {expected}"
-            )));
+            return Err(CheckError::found(plan, format!("faults.{number}.die"), die, expected));
         }
     }
     Ok(())
 }
 
-/// The software of a plan's flash.
-pub fn software(plan: &Plan, flash: &Flash) -> Options {
-    Options { seed: plan.run.seed, ..flash.software.clone() }
-}
-
-/// Chips of a plan, switched on.
-pub fn chips(
-    rt: &Rt,
-    flash: &Flash,
-    remains: ChipState,
-    modelled: bool,
-) -> Result<Rc<Chips>, RunError> {
-    Ok(Rc::new(Chips::new(rt, remains, flash.options(modelled)).map_err(RunError::of)?))
-}
-
 impl MediumState {
-    /// What a plan's medium holds before its first device: what its file says, or what it has been
-    /// through. A file of flash is locked as long as this or a device that it has gone into lives.
+    /// Initial state of a plan's medium: from its state file, or preconditioned. The state file of flash is
+    /// locked as long as this value or a device built from it lives.
     ///
     /// # Errors
-    /// The file can't be used, or another process uses it, or there is no room.
+    /// The file cannot be used, another process has locked it, or memory is exhausted.
     pub fn new(plan: &Plan) -> Result<MediumState, RunError> {
-        MediumState::locked(plan, Lock::exclusive)
+        MediumState::locked(plan, Lock::exclusive, true)
     }
 
-    /// The same, to be changed in memory alone: others may do so at the same time.
+    /// As [`new`](MediumState::new), for changes in memory only. The lock is shared.
     ///
     /// # Errors
     /// As [`new`](MediumState::new).
     pub fn to_read(plan: &Plan) -> Result<MediumState, RunError> {
-        MediumState::locked(plan, Lock::shared)
+        MediumState::locked(plan, Lock::shared, false)
     }
 
     fn locked(
         plan: &Plan,
         lock: fn(&Path) -> Result<Lock, media::nand::Error>,
+        writable: bool,
     ) -> Result<MediumState, RunError> {
         let state = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
-        // Before anything is looked at: another may be changing it.
-        let lock = state.map(|path| lock(path)).transpose().map_err(RunError::of)?;
-        let mut kept = MediumState::unlocked(plan)?;
-        if let (MediumState::Flash(kept), Some(lock)) = (&mut kept, lock) {
-            kept.remains.nand_mut().hold(lock);
+        // The lock comes before the first read, because another process may be writing the file.
+        let lock = state.map(|path| lock(path)).transpose().map_err(MediumError::from)?;
+        let mut medium = MediumState::unlocked(plan)?;
+        if let (MediumState::Flash(flash), Some(lock), Some(path)) = (&mut medium, lock, state) {
+            let nand = flash.chip_state.nand_mut();
+            nand.hold(lock);
+            match plan.medium.resident_bytes {
+                Some(bytes) => {
+                    nand.keep_pages(path, bytes, writable).map_err(MediumError::from)?;
+                }
+                None if nand.has_pages() => {
+                    let expected = "a size: the drive's pages are in a file beside its state";
+                    return Err(CheckError::key(plan, "medium.resident", expected).into());
+                }
+                None => {}
+            }
         }
-        Ok(kept)
+        Ok(medium)
     }
 
     fn unlocked(plan: &Plan) -> Result<MediumState, RunError> {
         let Some(flash) = &plan.medium.flash else {
-            let contents = Contents::new(plan.medium.contents.clone()).map_err(RunError::of)?;
-            return Ok(MediumState::Blocks(contents));
+            let contents =
+                Contents::new(plan.medium.contents.clone()).map_err(MediumError::from)?;
+            return Ok(MediumState::Blocks(Box::new(contents)));
         };
         let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
         if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
-            let (mut nand, label) = Nand::load_from(path).map_err(RunError::of)?;
+            let (mut nand, label) = Nand::load_from(path).map_err(MediumError::from)?;
             check_chips(path, nand.spec(), &spec)?;
-            let replayed = nand.replay(path, flash.held_up).map_err(RunError::of)?;
+            let replayed = nand.replay(path, flash.held_up).map_err(MediumError::from)?;
             return Ok(MediumState::flash(nand, replayed.beside.unwrap_or(label)));
         }
         let others = (1..plan.medium.bridge.map_or(1, |bridge| u64::from(bridge.controllers)))
             .map(|number| Nand::new(Spec { seed: spec.seed + number, ..spec.clone() }))
-            .map(|nand| nand.map(ChipState::from).map_err(RunError::of))
+            .map(|nand| nand.map(ChipState::from).map_err(MediumError::from))
             .collect::<Result<Vec<_>, _>>()?;
-        let nand = Nand::new(spec).map_err(RunError::of)?;
+        let nand = Nand::new(spec).map_err(MediumError::from)?;
         match flash.start {
             Start::Fresh => Ok(MediumState::behind_bridge(nand, Vec::new(), others)),
-            start => precondition::to(plan, flash, nand, start),
-        }
-    }
-
-    /// Flash in the same state, for as little memory as they do not share; what a buffer holds beside it is
-    /// left out, and its software is to be mounted.
-    ///
-    /// # Panics
-    /// If it is no flash.
-    pub fn fork(&self) -> MediumState {
-        match self {
-            MediumState::Blocks(_) => panic!("only flash can be forked"),
-            MediumState::Flash(kept) => {
-                let fork = |remains: &ChipState| ChipState::from(remains.nand().fork());
-                let others = kept.others.iter().map(fork).collect();
-                MediumState::behind_bridge(fork(&kept.remains), kept.label.clone(), others)
+            start => {
+                let (nand, label, asleep) = precondition::to(plan, flash, nand, start)?;
+                Ok(MediumState::asleep(nand, label, asleep))
             }
         }
     }
 
-    pub(crate) fn flash(remains: impl Into<ChipState>, label: Vec<u8>) -> MediumState {
-        MediumState::asleep(remains, label, None)
+    /// Copy-on-write copy of flash. The write buffer is left out, and the FTL must be mounted.
+    ///
+    /// # Panics
+    /// If the medium is not flash.
+    pub fn fork(&self) -> MediumState {
+        match self {
+            MediumState::Blocks(_) => panic!("only flash can be forked"),
+            MediumState::Flash(state) => {
+                let fork = |chip_state: &ChipState| ChipState::from(chip_state.nand().fork());
+                let others = state.others.iter().map(fork).collect();
+                MediumState::behind_bridge(fork(&state.chip_state), state.label.clone(), others)
+            }
+        }
     }
 
-    pub(crate) fn asleep(
-        remains: impl Into<ChipState>,
+    /// The flash; none: the medium has blocks.
+    pub fn into_flash(self) -> Option<FlashState> {
+        match self {
+            MediumState::Blocks(_) => None,
+            MediumState::Flash(state) => Some(*state),
+        }
+    }
+
+    fn flash(chip_state: impl Into<ChipState>, label: Vec<u8>) -> MediumState {
+        MediumState::asleep(chip_state, label, None)
+    }
+
+    fn asleep(
+        chip_state: impl Into<ChipState>,
         label: Vec<u8>,
         asleep: Option<Asleep>,
     ) -> MediumState {
-        let (remains, others) = (remains.into(), Vec::new());
-        MediumState::Flash(Box::new(FlashState { remains, label, asleep, others }))
+        let (chip_state, others) = (chip_state.into(), Vec::new());
+        MediumState::Flash(Box::new(FlashState { chip_state, label, asleep, others }))
     }
 
     fn behind_bridge(
-        remains: impl Into<ChipState>,
+        chip_state: impl Into<ChipState>,
         label: Vec<u8>,
         others: Vec<ChipState>,
     ) -> MediumState {
-        let remains = remains.into();
-        MediumState::Flash(Box::new(FlashState { remains, label, asleep: None, others }))
+        let chip_state = chip_state.into();
+        MediumState::Flash(Box::new(FlashState { chip_state, label, asleep: None, others }))
     }
 
-    /// Writes flash into its file, if the plan has one.
+    /// Saves flash to its state file, if the plan has one.
     ///
     /// # Errors
-    /// The file can't be written.
+    /// The file cannot be written.
     pub fn save(&mut self, plan: &Plan) -> Result<(), RunError> {
         let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
         match (self, path) {
-            (MediumState::Flash(kept), Some(path)) => {
-                kept.remains.nand_mut().save(path, &kept.label).map_err(RunError::of)
+            (MediumState::Flash(state), Some(path)) => {
+                state.chip_state.nand_mut().save(path, &state.label).map_err(MediumError::from)?;
+                Ok(())
             }
             _ => Ok(()),
         }
     }
 }
 
-/// A journal beside a state goes into it when it is longer, in bytes.
+impl FlashState {
+    /// Copy with its suspended FTL: a device on the copy behaves as one on the original. Contents of the
+    /// chips are shared until they change, the map is copied. The copy has no lock.
+    #[must_use]
+    pub fn duplicate(&self) -> FlashState {
+        FlashState {
+            chip_state: self.chip_state.fork(),
+            label: self.label.clone(),
+            asleep: self.asleep.clone(),
+            others: self.others.iter().map(ChipState::fork).collect(),
+        }
+    }
+}
+
+impl From<FlashState> for MediumState {
+    fn from(state: FlashState) -> MediumState {
+        MediumState::Flash(Box::new(state))
+    }
+}
+
+/// A journal longer than this number of bytes is merged into the state file.
 const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
 impl MediumState {
-    /// Writes flash into its file, if the plan has one, and keeps a journal beside it from now on, so that a
-    /// process that is killed leaves what a power cut would. Flash that has such a journal already goes on
-    /// with it, and only what has changed is written.
+    /// Saves flash to its state file, if the plan has one, and starts a journal next to it. A killed process
+    /// then leaves the state of a power cut. With an existing journal only changes are written.
     ///
     /// # Errors
     /// The file can't be written.
     pub fn keep_journal(&mut self, plan: &Plan) -> Result<(), RunError> {
         let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
-        if let (MediumState::Flash(kept), Some(path)) = (self, path) {
-            let nand = kept.remains.nand_mut();
-            nand.keep_journal(path, &kept.label, JOURNAL_BYTES_MAX).map_err(RunError::of)?;
+        if let (MediumState::Flash(state), Some(path)) = (self, path) {
+            let nand = state.chip_state.nand_mut();
+            nand.keep_journal(path, &state.label, JOURNAL_BYTES_MAX).map_err(MediumError::from)?;
         }
         Ok(())
     }
 }
 
 impl Device {
-    /// A device with this medium, at this port.
+    /// Starts a device with this medium at this port.
     ///
     /// # Errors
     /// The medium can't be used as the plan says.
     pub fn start<P: DeviceSide>(
         row: &'static Row,
         port: P,
-        kept: MediumState,
+        state: MediumState,
         clock: Clock,
         plan: &Plan,
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
-        let kept = match kept {
-            MediumState::Flash(kept) if row.bare => {
-                return Device::bare(row, port, *kept, clock, plan);
+        let state = match state {
+            MediumState::Flash(state) if row.bare => {
+                return Device::bare(row, port, *state, clock, plan);
             }
-            kept => kept,
+            state => state,
         };
         let front = front::<P>(row)?;
-        let (medium, dies) = Device::medium(&rt, kept, clock, plan)?;
+        let (medium, dies) = Device::medium(&rt, state, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
         on_die_fault(&faults, &dies);
-        let store = Rc::new(Faulty::new(&rt, Rc::new(medium.clone()), faults.harm.clone()));
+        let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
         let faults = (!plan.faults.is_empty()).then_some(faults);
         Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
     }
 
-    /// One with this medium for several hosts, so many at most; none of its controllers is there yet.
+    /// Builds a device for at most `hosts` hosts. None of its controllers is started.
     ///
     /// # Errors
-    /// The medium can't be used as the plan says, or the plan or the interface is of one host.
+    /// The medium does not fit the plan, or the interface supports only one host.
     pub fn share(
         row: &'static Row,
         rt: &Rt,
-        kept: MediumState,
+        state: MediumState,
         plan: &Plan,
         hosts: u16,
     ) -> Result<(Device, Shared), RunError> {
-        let (medium, _) = Device::medium(rt, kept, Clock::Wall, plan)?;
+        let (medium, _) = Device::medium(rt, state, Clock::Wall, plan)?;
         let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
-        let store = Rc::new(Faulty::new(rt, Rc::new(medium.clone()), harm));
+        let store = Rc::new(Faulty::new(rt, Rc::new(Reach::whole(&medium)), harm));
         let Some(shared) = (row.share)(store, plan, hosts) else {
-            return Err(RunError(format!("interface {}: several hosts can't share one", row.name)));
+            return Err(MediumError::OneHost { interface: row.name }.into());
         };
         Ok((
             Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
@@ -304,33 +324,64 @@ impl Device {
         ))
     }
 
-    /// Makes what is in its buffers durable, as far as that goes.
+    /// Builds a device of which each client reaches one of `ranges`. No controller is started.
+    ///
+    /// # Errors
+    /// The medium does not fit the plan; the interface supports only one client; a range is not on the
+    /// medium.
+    pub fn divide<P: DeviceSide>(
+        row: &'static Row,
+        rt: &Rt,
+        state: MediumState,
+        plan: &Plan,
+        ranges: &[Range],
+    ) -> Result<(Device, Vec<Extent<P>>), RunError> {
+        let (medium, _) = Device::medium(rt, state, Clock::Wall, plan)?;
+        let whole = Rc::new(medium.clone());
+        let mut extents = Vec::new();
+        for range in ranges {
+            let part =
+                Rc::new(Part::new(whole.clone(), *range).map_err(|_| {
+                    MediumError::NotOnMedium { range: *range, blocks: whole.blocks() }
+                })?);
+            let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
+            let store = Rc::new(Faulty::new(rt, Rc::new(Reach::Part(part.clone())), harm));
+            let Some(side) = (front::<P>(row)?.divide)(store, rt, plan) else {
+                return Err(MediumError::OneClient { interface: row.name }.into());
+            };
+            extents.push(Extent { part, side });
+        }
+        let backing = DeviceBacking::Medium(medium);
+        Ok((Device { backing, faults: None, rt: rt.clone() }, extents))
+    }
+
+    /// Flushes the buffers of the medium. Errors are ignored.
     pub async fn flush(&self) {
-        // What can't be made durable is lost, as it would be in any SSD.
+        // Data that cannot be flushed are lost, as in any SSD at power-off.
         if let DeviceBacking::Medium(medium) = &self.backing {
             let _ = media::Media::flush(medium).await;
         }
     }
 
-    /// What it stands on, and the chips whose dies may fall ill.
+    /// Builds the medium, and returns its chips for die faults.
     fn medium(
         rt: &Rt,
-        kept: MediumState,
+        state: MediumState,
         clock: Clock,
         plan: &Plan,
     ) -> Result<(Medium, Vec<Rc<Chips>>), RunError> {
-        Ok(match kept {
-            MediumState::Flash(kept) if plan.medium.bridge.is_some() => {
-                bridged(rt, *kept, clock, plan)?
+        Ok(match state {
+            MediumState::Flash(state) if plan.medium.bridge.is_some() => {
+                bridged(rt, *state, clock, plan)?
             }
             MediumState::Blocks(contents) => {
-                let blocks = plan.start_blocks(rt, contents, is_modelled(clock, plan));
-                (Medium::Blocks(blocks.map_err(RunError::of)?), Vec::new())
+                let blocks = plan.start_blocks(rt, *contents, is_modelled(clock, plan));
+                (Medium::Blocks(blocks.map_err(MediumError::from)?), Vec::new())
             }
-            MediumState::Flash(kept) => {
+            MediumState::Flash(state) => {
                 let flash = flash_of(plan);
-                let FlashState { remains, label, asleep, others: _ } = *kept;
-                let chips = chips(rt, flash, remains, is_modelled(clock, plan))?;
+                let FlashState { chip_state, label, asleep, others: _ } = *state;
+                let chips = chips(rt, flash, chip_state, is_modelled(clock, plan))?;
                 let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
                 let on = chips.clone();
                 let drive = match asleep {
@@ -342,32 +393,32 @@ impl Device {
         })
     }
 
-    /// Bare flash: its software is the host's, and so is what it may have known of it.
+    /// Starts a device with raw flash. The FTL is on the host, so its state is dropped here.
     fn bare<P: DeviceSide>(
         row: &'static Row,
         port: P,
-        kept: FlashState,
+        state: FlashState,
         clock: Clock,
         plan: &Plan,
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
-        let chips = chips(&rt, flash_of(plan), kept.remains, is_modelled(clock, plan))?;
+        let chips = chips(&rt, flash_of(plan), state.chip_state, is_modelled(clock, plan))?;
         chips.make_operations_durable();
         (front(row)?.start_bare)(port, chips.clone(), plan);
         Ok(Device { backing: DeviceBacking::Bare(chips), faults: None, rt })
     }
 
-    /// Its faults, if the plan has any.
+    /// Fault injection, if the plan has faults.
     pub fn faults(&self) -> Option<&Rc<Faults>> {
         self.faults.as_ref()
     }
 
-    /// How often each of its faults has struck.
+    /// Number of injections of each fault, by name.
     pub fn fault_counts(&self) -> Vec<(String, u64)> {
         self.faults.as_ref().map_or_else(Vec::new, |faults| faults.counts())
     }
 
-    /// What its flash has done; none: it is none, or was never mounted.
+    /// Statistics of flash; none: the medium is not flash, or was never mounted.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         match &self.backing {
             DeviceBacking::Medium(Medium::Blocks(_)) => None,
@@ -386,12 +437,12 @@ impl Device {
         }
     }
 
-    /// Whether its link has gone down.
+    /// Whether a fault has taken the link down.
     pub fn is_down(&self) -> bool {
         self.faults.as_ref().is_some_and(|faults| faults.is_down())
     }
 
-    /// Waits until its link goes down: for ever, where nothing takes it down.
+    /// Waits until a fault takes the link down. Never returns without such a fault.
     pub async fn link_down(&self, rt: &Rt) {
         match &self.faults {
             Some(faults) => faults.link_down(rt).await,
@@ -399,11 +450,10 @@ impl Device {
         }
     }
 
-    /// Switches it off in order: what is in its buffers becomes durable first. Gives what its medium
-    /// holds.
+    /// Orderly power-off with a flush of the buffers. Returns the state of the medium.
     pub fn switch_off(self) -> MediumState {
         if let DeviceBacking::Medium(Medium::Flash { drive, .. }) = &self.backing {
-            // What can't be made durable is lost, as it would be in any SSD.
+            // Data that cannot be flushed are lost, as in any SSD at power-off.
             let _ = self.rt.block_on(drive.flush());
         }
         if let DeviceBacking::Medium(Medium::Bridged { bridge, .. }) = &self.backing {
@@ -412,16 +462,16 @@ impl Device {
         self.cut()
     }
 
-    /// Takes its power away, now. Gives what its medium holds then.
+    /// Cuts the power. Returns the state of the medium.
     ///
     /// # Panics
-    /// If something outside its executor holds a part of it.
+    /// If a task of another executor holds a part of the device.
     pub fn cut(self) -> MediumState {
         self.rt.drop_tasks();
         const HELD: &str = "the device's tasks are gone";
         match self.backing {
             DeviceBacking::Medium(Medium::Blocks(medium)) => {
-                MediumState::Blocks(medium.into_contents().expect(HELD))
+                MediumState::Blocks(Box::new(medium.into_contents().expect(HELD)))
             }
             DeviceBacking::Medium(Medium::Flash { drive, chips }) => {
                 let label = Rc::try_unwrap(drive).ok().expect(HELD).into_label();
@@ -435,9 +485,9 @@ impl Device {
                     .map(|drive| Rc::try_unwrap(drive).ok().expect(HELD).into_label());
                 let label = labels.collect::<Vec<_>>().swap_remove(0);
                 let cut = |chips: Rc<Chips>| Rc::try_unwrap(chips).ok().expect(HELD).cut();
-                let mut remains: Vec<ChipState> = chips.into_iter().map(cut).collect();
-                let first = remains.remove(0);
-                MediumState::behind_bridge(first, label, remains)
+                let mut others: Vec<ChipState> = chips.into_iter().map(cut).collect();
+                let first = others.remove(0);
+                MediumState::behind_bridge(first, label, others)
             }
             DeviceBacking::Bare(chips) => {
                 let chips = Rc::try_unwrap(chips).ok().expect(HELD);
@@ -447,35 +497,32 @@ impl Device {
     }
 }
 
-/// The chips of a state are those of the plan.
-fn check_chips(state: &Path, found: &Spec, plan: &Spec) -> Result<(), RunError> {
-    let word = |keep| if keep == Keep::Stamps { "stamps" } else { "everything" };
-    let why = match found {
-        found if found == plan => return Ok(()),
-        found if *found == (Spec { keep: found.keep, ..plan.clone() }) => format!(
-            "medium.keep: found {0}, expected {1} by the plan; to run with this state: --set medium.keep={0}",
-            word(found.keep),
-            word(plan.keep)
-        ),
-        _ => "found other chips, expected those of the plan, its seed included".to_owned(),
-    };
-    Err(RunError(format!("{}: {why}", state.display())))
+/// Checks that the state file has the chips of the plan.
+fn check_chips(state: &Path, found: &Spec, plan: &Spec) -> Result<(), MediumError> {
+    let state = state.to_owned();
+    match found {
+        found if found == plan => Ok(()),
+        found if *found == (Spec { keep: found.keep, ..plan.clone() }) => {
+            Err(MediumError::OtherKeep { state, found: found.keep, expected: plan.keep })
+        }
+        _ => Err(MediumError::OtherChips { state }),
+    }
 }
 
-/// Controllers behind the plan's bridge, each with chips and software of its own.
+/// Builds the controllers behind the plan's bridge, each with its own chips and FTL.
 fn bridged(
     rt: &Rt,
-    kept: FlashState,
+    state: FlashState,
     clock: Clock,
     plan: &Plan,
 ) -> Result<(Medium, Vec<Rc<Chips>>), RunError> {
-    let of = plan.medium.bridge.expect("asked before");
+    let of = plan.medium.bridge.expect("the caller has checked for a bridge");
     let (flash, keep) = (flash_of(plan), plan.medium.contents.keep);
     let modelled = is_modelled(clock, plan);
-    let FlashState { remains, label, others, .. } = kept;
+    let FlashState { chip_state, label, others, .. } = state;
     let (mut all, mut drives) = (Vec::new(), Vec::new());
-    for (number, remains) in (0..).zip(std::iter::once(remains).chain(others)) {
-        let chips = chips(rt, flash, remains, modelled)?;
+    for (number, chip_state) in (0..).zip(std::iter::once(chip_state).chain(others)) {
+        let chips = chips(rt, flash, chip_state, modelled)?;
         let software = software(plan, flash);
         let software = Options { seed: software.seed + number, ..software };
         let label = if number == 0 { label.clone() } else { Vec::new() };
@@ -486,7 +533,7 @@ fn bridged(
     Ok((Medium::Bridged { bridge, chips: all.clone() }, all))
 }
 
-/// Dies that fall ill are those of the controllers one after the other.
+/// Routes die faults to the chips. Dies are numbered across the controllers in order.
 fn on_die_fault(faults: &Faults, chips: &[Rc<Chips>]) {
     let chips: Vec<_> = chips.iter().map(Rc::downgrade).collect();
     faults.on_die_fault(move |die, of| {
@@ -501,17 +548,16 @@ fn on_die_fault(faults: &Faults, chips: &[Rc<Chips>]) {
     });
 }
 
-/// How the interface starts a device at such a port.
-fn front<P: DeviceSide>(row: &'static Row) -> Result<&'static Front<P>, RunError> {
-    let why = || format!("interface {}: its device has no such port", row.name);
-    P::front(row).ok_or_else(|| RunError(why()))
+/// The interface's front end for this type of port.
+fn front<P: DeviceSide>(row: &'static Row) -> Result<&'static Front<P>, MediumError> {
+    P::front(row).ok_or(MediumError::NoFrontEnd { interface: row.name })
 }
 
 fn flash_of(plan: &Plan) -> &Flash {
-    plan.medium.flash.as_ref().expect("flash comes from a plan of flash")
+    plan.medium.flash.as_ref().expect("flash state belongs to a plan with flash")
 }
 
-/// Whether flash takes the time of its model.
+/// Whether the medium uses its timing model.
 fn is_modelled(clock: Clock, plan: &Plan) -> bool {
     clock == Clock::Virtual || plan.medium.pace == MediumPace::Modelled
 }

@@ -1,4 +1,4 @@
-//! A host at work: its driver is connected, the work runs, and the device is left in order.
+//! Host side of a run: connects the driver, runs the work, and shuts the device down.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,28 +7,29 @@ use plan::Plan;
 use runtime::{Either, Rt, race};
 
 use crate::engine::Hold;
-use crate::error::RunError;
+use crate::error::{DriverError, RunError};
 use crate::groups::{Watched, run_groups};
 use crate::interfaces::{Connected, HostSide, Row};
 use crate::run_result::{HostResult, Options};
-use crate::series::{Look, Recorder};
+use crate::series::{Recorder, Sample};
+use crate::timeline::Sampler;
 use crate::work::Work;
 
-/// Operations that end between resets that one asks for.
+/// Operations that complete between two resets.
 pub(crate) const BETWEEN_RESETS: u64 = 64;
-/// Operations that may end before a reset does that is due. Counted, so that resets come under the work on a
-/// machine of any speed.
+/// Operations that may complete while a reset is due. Counted in operations, so that resets overlap with I/O
+/// on a machine of any speed.
 const DURING_RESET: u64 = 128;
-/// Ports from this number on are on cores that the driver has to itself.
+/// Ports from this number on are on cores for the driver alone: its own, then the reserved ones of the host.
 pub(crate) const OWN_CORES: usize = 1 << 16;
 
-/// I/O queues that a host makes: no more than can be in use.
+/// Number of I/O queues that a host creates: at most one per concurrent clone.
 pub(crate) fn queues(plan: &Plan, work: &Work) -> usize {
     work.clones_at_once().min(plan.host.queues as usize)
 }
 
-/// Connects the driver, runs the work, and leaves the device in order. `port` gives the port to a member, by
-/// its number; `beside` adds to a look what the world knows beside the driver.
+/// Connects the driver, runs the work and shuts the device down. `port` returns the port of a member and
+/// queue number. `add_to_sample` adds the device side to a sample of the time series.
 pub async fn drive<P: HostSide>(
     row: &'static Row,
     rt: &Rt,
@@ -36,53 +37,58 @@ pub async fn drive<P: HostSide>(
     work: &Work,
     options: &Options,
     port: &dyn Fn(usize, usize) -> P,
-    beside: &dyn Fn(&mut Look),
+    add_to_sample: &dyn Fn(&mut Sample),
 ) -> Result<HostResult, RunError> {
-    let own = (0..(row.own_cores)(plan) as usize).map(|own| OWN_CORES + own);
+    let own = (row.own_cores)(plan) + (row.reserved_cores)(plan);
+    let own = (0..own as usize).map(|own| OWN_CORES + own);
     let each: Vec<_> = (0..queues(plan, work)).chain(own).collect();
     let members = (row.members)(plan).map_or(1, |array| array.devices as usize);
     let ports = (0..members).flat_map(|member| each.iter().map(move |number| (member, *number)));
     let ports = ports.map(|(member, number)| port(member, number)).collect();
     let port = &|number| port(0, number);
-    let driver = row.connect(ports, plan).await.map_err(RunError::of)?;
+    let driver = row.connect(ports, plan).await?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
+    let sampler = options.timeline.map(|most| Rc::new(Sampler::new(row, plan.run.seed, most)));
     let watched = Watched {
         hold: hold.clone(),
         series: series.clone(),
         run_recorder: options.run_recorder.clone(),
+        sampler: sampler.clone(),
     };
     let work = run_groups(rt, plan, work, options, &driver, port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
         let memory = port(0).arena().clone();
-        let look = || {
+        let take_sample = || {
             let software = driver.software();
             let memory_bytes = memory.used_bytes() as u64 + driver.memory_bytes();
             let counters = software.map(|software| software.counters);
-            let mut look = Look { software: counters, memory_bytes, cores: None };
-            beside(&mut look);
-            look
+            let mut sample = Sample { software: counters, memory_bytes, cores: None };
+            add_to_sample(&mut sample);
+            sample
         };
-        match race(work, series.watch(rt, look)).await {
-            Either::First(told) => told,
+        match race(work, series.watch(rt, take_sample)).await {
+            Either::First(host_result) => host_result,
             Either::Second(()) => unreachable!("the watch never ends"),
         }
     };
-    let mut told = match &hold {
+    let mut host_result = match &hold {
         None => work.await?,
         Some(hold) => under_resets(rt, &driver, options, hold, work).await?,
     };
-    told.software = driver.software();
-    told.notes.extend(driver.notes());
-    told.series = series.map(|series| series.series());
+    host_result.software = driver.software();
+    host_result.host_memory = driver.memory();
+    host_result.notes.extend(driver.notes());
+    host_result.timeline = sampler.map(|sampler| sampler.timeline());
+    host_result.series = series.map(|series| series.series());
     if let Err(error) = driver.stop().await {
-        told.fail(format!("shutdown: {error}"));
+        host_result.fail(format!("shutdown: {error}"));
     }
-    Ok(told)
+    Ok(host_result)
 }
 
-/// Work, with resets of the device under it.
+/// Runs the work with device resets under I/O.
 async fn under_resets<P: HostSide>(
     rt: &Rt,
     driver: &Connected<P>,
@@ -99,14 +105,12 @@ async fn under_resets<P: HostSide>(
             done.set(done.get() + 1);
         }
         hold.lift(rt);
-        core::future::pending::<Result<(), String>>().await
+        core::future::pending::<Result<(), DriverError>>().await
     };
     match race(work, resets).await {
         Either::First(job_result) => {
-            job_result.map(|told| HostResult { resets: done.get(), ..told })
+            job_result.map(|host_result| HostResult { resets: done.get(), ..host_result })
         }
-        Either::Second(failed) => {
-            Err(RunError(format!("reset under I/O: {}", failed.unwrap_err())))
-        }
+        Either::Second(failed) => Err(RunError::Reset(failed.unwrap_err())),
     }
 }

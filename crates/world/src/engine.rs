@@ -1,11 +1,14 @@
-//! The engine: keeps a job's operations in flight against a disk, and notes what it sees.
+//! The load generator: keeps a job's operations in flight on a disk and records the results.
 //!
-//! One engine runs one clone of a job. Its operations come from a pattern or a recording; as many
-//! tasks as the job's depth take them, one after the other. An operation with an intended arrival is
-//! timed from that moment, so that what waits behind others is not forgotten.
+//! One engine runs one clone of a job. Its operations come from a pattern or a recording; `iodepth` tasks
+//! execute them. The latency of an operation with an intended arrival counts from that arrival, which avoids
+//! coordinated omission.
 
 mod checks;
 mod hold;
+mod kernel;
+mod op_trace;
+mod several;
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -15,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bus::{Buffer, Cost, HostPort};
 use host::{BlockDevice, Geometry, IoError, Kind};
-use runtime::{Rt, STAGES_MAX, Signal, Span, StageSums, Time};
+use runtime::{Rt, STAGES_MAX, Signal, Span, Time};
 use wire::Lba;
 use workload::job::Job;
 use workload::pattern::{Op, OpKind, Ops};
@@ -25,15 +28,19 @@ use workload::verify::ReadTicket;
 
 use crate::run_recorder::RunRecorder;
 use crate::series::Recorder;
+use crate::timeline::Sampler;
 pub use checks::Checks;
 pub use hold::Hold;
+pub use kernel::KernelPath;
+use op_trace::OpTrace;
+use several::Several;
 
-/// What a journey has sums for, a breakdown has room for.
+/// The stage sums of a request trace fit into a breakdown.
 const _: () = assert!(STAGES_MAX == workload::limits::STAGES_MAX);
 
-/// Errors of one run that are kept with their text.
+/// Number of error messages that are stored per run.
 const ERRORS_KEPT: usize = 20;
-/// Verified blocks read back with one operation, bytes.
+/// Size of the reads of the read-back pass, bytes.
 const READ_BACK_BYTES: u32 = 128 * 1024;
 
 pub enum Source {
@@ -43,7 +50,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The next operation; what it says of a recording that makes no sense goes to `failed`.
+    /// The next operation. An invalid line of a recording is passed to `failed` and ends it.
     fn next(&mut self, failed: impl FnOnce(TraceError)) -> Option<Op> {
         match self {
             Source::Pattern(ops) => ops.next(),
@@ -59,8 +66,8 @@ impl Source {
     }
 }
 
-/// Operations that have ended, of engines on one thread; others look. Nothing else lies in its cache lines,
-/// so that threads which count do not take them from each other.
+/// Number of completed operations of the engines on one thread, which other threads read. Aligned to avoid
+/// false sharing between counting threads.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Progress(AtomicU64);
@@ -70,39 +77,37 @@ impl Progress {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many. One thread alone says so: no locked addition.
+    /// Sets the number. Only one thread writes it, so no atomic addition is needed.
     pub fn set(&self, operations: u64) {
         self.0.store(operations, Ordering::Relaxed);
     }
 }
 
-/// What one clone of a job has seen.
+/// Result of one clone of a job.
 #[derive(Default)]
 pub struct JobResult {
-    /// Latencies, counts and where the time went.
+    /// Latencies, counts and latency breakdowns.
     pub stats: JobStats,
-    /// From the first operation to the end of the last, without the ramp.
+    /// Time from the first operation to the end of the last, without `ramp_time`.
     pub measured: Span,
-    /// The same, with the ramp and the start's delay.
+    /// The same, with `ramp_time` and the start delay.
     pub elapsed: Span,
-    /// The sum of the times that operations were in flight, from submission to completion: what
-    /// Little's law counts with.
+    /// Sum of the times from submission to completion, for Little's law.
     pub in_flight: Span,
-    /// The first failures, in words.
     pub messages: Vec<String>,
-    /// Failures that no operation could be blamed for: a recording that ends in nonsense.
+    /// Failures outside of an operation, such as an invalid line in a recording.
     pub failures: u64,
-    /// Blocks whose contents were checked.
+    /// Number of verified blocks.
     pub blocks_verified: u64,
 }
 
 impl JobResult {
-    /// Operations that failed or came back wrong, and whatever else went wrong.
+    /// Failed operations, verification errors and other failures.
     pub fn errors(&self) -> u64 {
         self.stats.errors() + self.failures
     }
 
-    /// Takes in what another clone of the job has seen at the same time.
+    /// Merges the result of another clone that ran at the same time.
     pub fn merge(&mut self, other: &JobResult) {
         self.stats.merge(&other.stats);
         self.measured = self.measured.max(other.measured);
@@ -114,49 +119,53 @@ impl JobResult {
         self.blocks_verified += other.blocks_verified;
     }
 
-    fn say(&mut self, message: String) {
-        // What all places of a job's depth say alike is said once.
+    fn push_message(&mut self, message: String) {
+        // All tasks of a job may report the same error; it is stored once.
         if self.messages.len() < ERRORS_KEPT && self.messages.last() != Some(&message) {
             self.messages.push(message);
         }
     }
 
-    /// Something went wrong that no operation can be blamed for.
+    /// Records a failure outside of an operation.
     pub fn fail(&mut self, message: String) {
         self.failures += 1;
-        self.say(message);
+        self.push_message(message);
     }
 }
 
-/// A layer of software above the driver, as a cost of the plan: the kernel's block layer, fio itself.
+/// A software layer above the driver with a cost in the plan: the kernel's block layer, fio itself.
 #[derive(Clone, Copy)]
 pub struct Layer {
     pub cost: Cost,
-    /// Its place in the list of stages.
+    /// Index in the list of stages.
     pub stage: usize,
 }
 
-/// What an engine is made of.
 pub struct Setup<P> {
-    /// Where its software costs are spent.
+    /// Port on whose core the software costs are spent.
     pub port: P,
     pub job: Job,
-    /// How long it waits before the first.
+    /// Delay before the first operation.
     pub start_delay: Span,
-    /// Verification, if the job asks for it.
+    /// Verification, if the job has it enabled.
     pub checks: Option<Arc<Checks>>,
     pub layers: Vec<Layer>,
+    /// The way of calls through a kernel, if the plan has one.
+    pub path: Option<KernelPath>,
     /// The stages of this world.
     pub stages: &'static [&'static str],
-    /// The place of "queueing delay" among them.
+    /// Index of "queueing delay" among the stages.
     pub arrival_stage: Option<usize>,
-    /// Counts operations, for whoever watches.
     pub progress: Arc<Progress>,
-    /// Holds the work up, if somebody is to keep step with it.
+    /// Pauses the work for resets, if there are any.
     pub hold: Option<Rc<Hold>>,
-    /// Takes the run down over time, if somebody wants that.
+    /// Recorder of a time series, if one is requested.
     pub series: Option<Rc<Recorder>>,
-    /// Takes down what arrives, if somebody wants that.
+    /// Sampler of a timeline, if one is requested.
+    pub sampler: Option<Rc<Sampler>>,
+    /// Maximum number of commands of one operation in flight: the slots of the queue.
+    pub commands_max: u32,
+    /// Recorder of arrivals, if a recording is requested.
     pub run_recorder: Option<Rc<RunRecorder>>,
 }
 
@@ -172,46 +181,25 @@ struct Engine<D, P> {
     ended: Signal,
     stopped: Cell<bool>,
     block_bytes: u32,
-    /// The disk's longest command, in bytes.
+    /// Maximum transfer size of a command of the disk, in bytes.
     command_bytes_max: usize,
 }
 
-/// When an operation ended, and how long it took.
+/// One of the tasks of an engine, or the read-back pass.
+struct Caller<D, P> {
+    op_trace: OpTrace,
+    several: Several<D, P>,
+}
+
+/// Completion time and latency of an operation.
 struct Done {
     at: Time,
     total: Span,
-    /// Of that, before it was begun.
+    /// Part of `total` before submission.
     late: Span,
 }
 
-/// Where an operation's time went: the software above the driver, then its commands' journeys.
-struct Went {
-    stages: StageSums,
-    /// Every command of it was followed.
-    followed: bool,
-}
-
-impl Went {
-    fn new() -> Went {
-        Went { stages: StageSums::new(), followed: true }
-    }
-
-    fn begin(&mut self) {
-        self.followed = true;
-        self.stages.clear();
-    }
-
-    /// One more of its commands has ended.
-    fn add_request_trace(&mut self, rt: &Rt) {
-        self.followed &= rt.add_trace_to(&mut self.stages);
-    }
-
-    fn add(&mut self, stage: usize, span: Span) {
-        self.stages.add(stage, span.0);
-    }
-}
-
-/// Runs one clone of a job to its end.
+/// Runs one clone of a job.
 pub async fn run<D, P>(rt: &Rt, source: Source, disk: D, setup: Setup<P>) -> JobResult
 where
     D: BlockDevice + Clone + 'static,
@@ -235,7 +223,7 @@ where
         disk,
         setup,
     });
-    // All or none: a job that its depth does not fit says so once, and does not run at another depth.
+    // If not all buffers fit, the job fails with one error and does not run at a lower depth.
     match engine.buffers(depth) {
         Ok(buffers) => {
             for buffer in buffers {
@@ -247,22 +235,20 @@ where
             engine.job_result.borrow_mut().fail(error);
         }
     }
-    while engine.workers.get() > 0 {
-        let version = engine.ended.version();
-        engine.ended.changed(rt, version).await;
-    }
+    engine.all_end().await;
     let (ended, ramp) = (rt.now(), engine.setup.job.ramp_time);
-    engine.read_back().await;
+    engine.clone().read_back().await;
+    engine.all_end().await;
     let mut job_result = engine.job_result.take();
     job_result.measured = ended.since(engine.start.get()).saturating_sub(ramp);
     job_result.elapsed = ended.since(begun);
     job_result
 }
 
-/// What to do where buffers do not fit.
-pub const FEWER: &str = "expected a smaller bs, iodepth or numjobs, or a larger host.memory";
+/// Hint for errors about buffers that do not fit in host memory.
+pub const BUFFER_HINT: &str = "expected a smaller bs, iodepth or numjobs, or a larger host.memory";
 
-/// The bytes of the buffer that each place in a job's depth has.
+/// Size in bytes of the buffer of each task of a job.
 pub fn buffer_bytes(job: &Job, of: &Geometry) -> usize {
     let of_trace = job.trace.as_ref().map_or(0, |_| of.transfer_bytes_max);
     job.data_bytes_max().max(of_trace).max(of.block_bytes) as usize
@@ -274,33 +260,44 @@ fn blank(stages: &[&'static str]) -> JobStats {
 }
 
 impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
-    /// The life of one place in the job's depth.
+    /// One of the `iodepth` tasks.
     async fn work(self: Rc<Self>, buffer: Buffer) {
-        self.take_operations(buffer).await;
+        self.take_operations(buffer, self.caller(self.setup.sampler.clone())).await;
         self.workers.set(self.workers.get() - 1);
         self.ended.notify(&self.rt);
     }
 
-    /// One for each place of the depth.
+    /// Waits until no task of the engine is left.
+    async fn all_end(&self) {
+        while self.workers.get() > 0 {
+            self.ended.changed(&self.rt, self.ended.version()).await;
+        }
+    }
+
+    fn caller(self: &Rc<Self>, sampler: Option<Rc<Sampler>>) -> Caller<D, P> {
+        Caller { op_trace: OpTrace::new(sampler), several: Several::new(self.clone()) }
+    }
+
+    /// Allocates a buffer for each task.
     fn buffers(&self, depth: u32) -> Result<Vec<Buffer>, String> {
         let job = &self.setup.job;
         let bytes = buffer_bytes(job, &self.disk.geometry());
         (0..depth).map(|_| self.disk.buffer(bytes)).collect::<Result<_, _>>().map_err(|error| {
             let name = &job.name;
             format!(
-                "{name}: iodepth={depth} needs as many buffers of {bytes} bytes: {error}: {FEWER}"
+                "{name}: iodepth={depth} needs {depth} buffers of {bytes} bytes: {error}: {BUFFER_HINT}"
             )
         })
     }
 
-    async fn take_operations(&self, buffer: Buffer) {
-        let (mut scratch, mut ticket, mut went) = (Vec::new(), ReadTicket::default(), Went::new());
+    async fn take_operations(&self, buffer: Buffer, mut caller: Caller<D, P>) {
+        let (mut scratch, mut ticket) = (Vec::new(), ReadTicket::default());
         let mut now = self.rt.now();
         while let Some(op) = self.next(now) {
             if let Some(hold) = &self.setup.hold {
                 hold.passed(&self.rt, &self.setup.progress).await;
             }
-            // Noting the last operation and choosing this one is nobody's latency.
+            // The bookkeeping of the engine itself does not count as latency.
             now = self.rt.now();
             let arrival = op.not_before.map_or(now, |after| self.start.get() + after);
             if arrival > now {
@@ -310,24 +307,35 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             let late = now.since(arrival);
             self.in_flight.set(self.in_flight.get() + 1);
             self.job_result.borrow_mut().stats.depths.note(self.in_flight.get());
-            went.begin();
+            caller.op_trace.begin();
             if !self.setup.layers.is_empty() {
-                self.above(&mut went).await;
+                self.spend_layers(&mut caller.op_trace).await;
             }
-            // Pinned where it lies: it is not moved for every operation. What is nothing but a read is not
-            // put into another future, through which every one of its waits would go.
+            // Boxed, here and below: it is of virtual time alone, and must not lengthen a live read's future.
+            if let Some(path) = &self.setup.path {
+                Box::pin(self.enter_kernel(path, &mut caller.op_trace)).await;
+            }
+            // Pinned on the stack, so the future is not moved for every operation. A read without
+            // verification is awaited directly, because `perform` would add a level to every poll.
             let result = if op.kind == OpKind::Read && self.setup.checks.is_none() {
-                let read =
-                    self.read(self.blocks(op.offset_bytes), &buffer, op.bytes as usize, &mut went);
+                let read = self.read(
+                    self.blocks(op.offset_bytes),
+                    &buffer,
+                    op.bytes as usize,
+                    &mut caller,
+                );
                 pin!(read).await
             } else {
-                let perform = self.perform(&op, &buffer, &mut scratch, &mut ticket, &mut went);
+                let perform = self.perform(&op, &buffer, &mut scratch, &mut ticket, &mut caller);
                 pin!(perform).await
             };
+            if let Some(path) = &self.setup.path {
+                Box::pin(self.leave_kernel(path, &mut caller.op_trace)).await;
+            }
             self.in_flight.set(self.in_flight.get() - 1);
             now = self.rt.now();
             let done = Done { at: now, total: now.since(arrival), late };
-            self.note(&op, result, done, &mut went);
+            self.note(&op, result, &done, &mut caller.op_trace);
             if self.setup.job.thinktime > Span::ZERO {
                 self.rt.sleep(self.setup.job.thinktime).await;
                 now = self.rt.now();
@@ -349,12 +357,12 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         })
     }
 
-    /// The software above the driver takes its time; by stage.
-    async fn above(&self, went: &mut Went) {
+    /// Spends the costs of the layers above the driver, by stage.
+    async fn spend_layers(&self, op_trace: &mut OpTrace) {
         for layer in &self.setup.layers {
             let before = self.rt.now();
             self.setup.port.spend(layer.cost).await;
-            went.add(layer.stage, self.rt.now().since(before));
+            op_trace.add_layer(layer.stage, before, self.rt.now());
         }
     }
 
@@ -364,7 +372,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         buffer: &Buffer,
         scratch: &mut Vec<u8>,
         ticket: &mut ReadTicket,
-        went: &mut Went,
+        caller: &mut Caller<D, P>,
     ) -> Result<(), String> {
         let disk = &self.disk;
         let (lba, blocks) = (self.blocks(op.offset_bytes), self.blocks(op.bytes.into()) as u32);
@@ -375,18 +383,18 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 if let Some(checks) = checks {
                     checks.ledger().start_read_again(ticket, lba, blocks);
                 }
-                pin!(self.read(lba, buffer, bytes, went)).await?;
+                pin!(self.read(lba, buffer, bytes, caller)).await?;
                 checks.map_or(Ok(()), |checks| self.check(checks, ticket, buffer, bytes, scratch))
             }
             OpKind::Write => {
                 let Some(checks) = checks else {
-                    return self.write(lba, buffer, bytes, went).await;
+                    return self.write(lba, buffer, bytes, caller).await;
                 };
                 let write = checks.ledger().start_write(lba, blocks);
                 scratch.resize(op.bytes as usize, 0);
                 checks.stamps.fill(scratch, lba, self.block_bytes, write.version);
                 buffer.copy_in(0, scratch);
-                let result = self.write(lba, buffer, bytes, went).await;
+                let result = self.write(lba, buffer, bytes, caller).await;
                 checks.finish(write, &result);
                 result
             }
@@ -396,7 +404,8 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                     None => None,
                 };
                 let result = disk.deallocate(Lba(lba), blocks).await;
-                went.add_request_trace(&self.rt);
+                caller.op_trace.longest.names(lba, op.bytes);
+                caller.op_trace.add_request_trace(&self.rt);
                 let result = result.map_err(|error| self.failed(OpKind::Trim, error));
                 if let (Some(checks), Some(trim)) = (checks, trim) {
                     checks.finish(trim, &result);
@@ -406,7 +415,8 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             OpKind::Flush => {
                 let flush = checks.map(|checks| checks.ledger().start_flush());
                 let result = disk.flush().await.map_err(|error| self.failed(OpKind::Flush, error));
-                went.add_request_trace(&self.rt);
+                caller.op_trace.longest.names(lba, 0);
+                caller.op_trace.add_request_trace(&self.rt);
                 if let (Some(checks), Some(flush)) = (checks, flush) {
                     let mut ledger = checks.ledger();
                     match result {
@@ -419,59 +429,61 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
     }
 
-    /// How many blocks so many bytes are. A block is a power of two, and a division takes long.
+    /// Converts bytes to blocks. The block size is a power of two, so a shift avoids a slow division.
     fn blocks(&self, bytes: u64) -> u64 {
         bytes >> self.block_bytes.trailing_zeros()
     }
 
-    /// Reads so many bytes to the buffer's beginning, in as many commands as the disk needs for it.
+    /// Reads `bytes` bytes to the start of the buffer, by several commands if one cannot.
     async fn read(
         &self,
         lba: u64,
         buffer: &Buffer,
         bytes: usize,
-        went: &mut Went,
+        caller: &mut Caller<D, P>,
     ) -> Result<(), String> {
-        let mut done = 0;
-        while done < bytes {
-            let (at, part) = self.part(lba, buffer, done, bytes);
-            let read = pin!(self.disk.read(at, part));
-            let (_, result) = read.await;
-            went.add_request_trace(&self.rt);
-            result.map_err(|error| self.failed(OpKind::Read, error))?;
-            done += self.command_bytes_max;
+        if let Some(path) = &self.setup.path {
+            let part = buffer.part(0, bytes);
+            return Box::pin(self.through_kernel(path, OpKind::Read, lba, part, caller)).await;
         }
-        Ok(())
+        let (part, op_trace) = (buffer.part(0, bytes), &mut caller.op_trace);
+        if bytes > self.command_bytes_max {
+            let read = caller.several.transfer(OpKind::Read, lba, part, op_trace);
+            return read.await.map_err(|error| self.failed(OpKind::Read, error));
+        }
+        op_trace.longest.names(lba, bytes as u32);
+        let read = pin!(self.disk.read(Lba(lba), part));
+        let (_, result) = read.await;
+        op_trace.add_request_trace(&self.rt);
+        result.map_err(|error| self.failed(OpKind::Read, error))
     }
 
-    /// Writes as many bytes of the buffer's beginning.
+    /// Writes `bytes` bytes from the start of the buffer likewise.
     async fn write(
         &self,
         lba: u64,
         buffer: &Buffer,
         bytes: usize,
-        went: &mut Went,
+        caller: &mut Caller<D, P>,
     ) -> Result<(), String> {
-        let mut done = 0;
-        while done < bytes {
-            let (at, part) = self.part(lba, buffer, done, bytes);
-            let write = pin!(self.disk.write(at, part, false));
-            let (_, result) = write.await;
-            went.add_request_trace(&self.rt);
-            result.map_err(|error| self.failed(OpKind::Write, error))?;
-            done += self.command_bytes_max;
+        if let Some(path) = &self.setup.path {
+            let part = buffer.part(0, bytes);
+            return Box::pin(self.through_kernel(path, OpKind::Write, lba, part, caller)).await;
         }
-        Ok(())
+        let (part, op_trace) = (buffer.part(0, bytes), &mut caller.op_trace);
+        if bytes > self.command_bytes_max {
+            let write = caller.several.transfer(OpKind::Write, lba, part, op_trace);
+            return write.await.map_err(|error| self.failed(OpKind::Write, error));
+        }
+        op_trace.longest.names(lba, bytes as u32);
+        let write = pin!(self.disk.write(Lba(lba), part, false));
+        let (_, result) = write.await;
+        op_trace.add_request_trace(&self.rt);
+        result.map_err(|error| self.failed(OpKind::Write, error))
     }
 
-    /// What one command moves of what is left.
-    fn part(&self, lba: u64, buffer: &Buffer, done: usize, bytes: usize) -> (Lba, Buffer) {
-        let part = buffer.part(done, self.command_bytes_max.min(bytes - done));
-        (Lba(lba + self.blocks(done as u64)), part)
-    }
-
-    /// What is said of a failed command. Behind a device that is gone there is nothing left to ask for, nor
-    /// of one that has no such command.
+    /// Error message of a failed command. Stops the job if the device is gone or does not support the
+    /// command.
     fn failed(&self, kind: OpKind, error: IoError) -> String {
         if matches!(error.kind, Kind::Gone | Kind::Closed | Kind::Unsupported) {
             self.stopped.set(true);
@@ -480,7 +492,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             OpKind::Read => format!("read: {error}"),
             OpKind::Write => format!("write: {error}"),
             OpKind::Trim => format!("trim: {error}"),
-            // Its error says so itself.
+            // The error text already names the command.
             OpKind::Flush => error.to_string(),
         }
     }
@@ -512,7 +524,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         })
     }
 
-    fn note(&self, op: &Op, result: Result<(), String>, done: Done, went: &mut Went) {
+    fn note(&self, op: &Op, result: Result<(), String>, done: &Done, op_trace: &mut OpTrace) {
         let operations = self.setup.progress.operations() + 1;
         self.setup.progress.set(operations);
         if let Some(hold) = &self.setup.hold {
@@ -527,7 +539,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         job_result.in_flight += done.total.saturating_sub(done.late);
         if let Err(message) = result {
             job_result.stats.of_mut(op.kind).record_error();
-            job_result.say(format!("{}: {message}", self.setup.job.name));
+            job_result.push_message(format!("{}: {message}", self.setup.job.name));
             return;
         }
         if let Some(series) = &self.setup.series {
@@ -538,19 +550,20 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
         let at = since.saturating_sub(ramp);
         job_result.stats.of_mut(op.kind).record(at, done.total, op.bytes);
-        if !went.followed {
+        op_trace.sample(op, &self.setup.job.name, done, self.setup.arrival_stage);
+        if !op_trace.longest.traced {
             return;
         }
         if let Some(arrival) = self.setup.arrival_stage {
-            went.add(arrival, done.late);
+            op_trace.add(arrival, done.late);
         }
         if let Some(breakdown) = job_result.stats.breakdowns.get_mut(&op.kind) {
-            breakdown.record(done.total.0, went.stages.iter());
+            breakdown.record(done.total.0, op_trace.longest.sums.iter());
         }
     }
 
-    /// Reads back what was written, if the job asks for it.
-    async fn read_back(&self) {
+    /// Reads back all written blocks, if the job has `do_verify`.
+    async fn read_back(self: Rc<Self>) {
         let Some(checks) = self.setup.checks.clone() else { return };
         if !self.setup.job.verify.read_back {
             return;
@@ -561,12 +574,13 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             Ok(buffer) => buffer,
             Err(error) => return self.job_result.borrow_mut().fail(format!("read back: {error}")),
         };
+        let mut caller = self.caller(None);
         loop {
             let next = checks.ledger().next_written(from, most);
             let Some((lba, blocks)) = next else { return };
             checks.ledger().start_read_again(&mut ticket, lba, blocks);
-            let (bytes, mut went) = ((blocks * self.block_bytes) as usize, Went::new());
-            let result = self.read(lba, &buffer, bytes, &mut went).await;
+            let bytes = (blocks * self.block_bytes) as usize;
+            let result = self.read(lba, &buffer, bytes, &mut caller).await;
             let result =
                 result.and_then(|()| self.check(&checks, &ticket, &buffer, bytes, &mut scratch));
             if let Err(message) = result {

@@ -1,4 +1,4 @@
-//! PCI functions: what each interface's device says of itself in its configuration space.
+//! PCI functions: configuration space of the interfaces' devices.
 
 use std::ops::Range;
 
@@ -10,24 +10,22 @@ use wire::pcie::Generation;
 
 use plan::Plan;
 
-/// Vendor and device as the configuration space has them. Assumed: numbers that nobody has been assigned,
-/// so that no driver takes the function for a product with quirks.
+/// PCI vendor and device ID. Assumed: unassigned numbers, so that no driver applies the quirks of a product.
 pub const VENDOR: u16 = 0x0db1;
 /// See [`VENDOR`].
 const DEVICE: u16 = 0x0001;
-/// The window of the vectors' table.
+/// BAR of the MSI-X table.
 const MSIX_BAR: u8 = 4;
-/// The registers before the doorbells that a host may write.
+/// Writable registers below the doorbells.
 const WRITABLE: &[Range<u32>] = &[CC..CC + 4, AQA..AQA + 4, ASQ..ASQ + 8, ACQ..ACQ + 8];
 
 /// The interrupt masks (NVMe base 2.0, 3.1.3.3 and 3.1.3.4).
 pub const MASKS: Masks = Masks { set: INTMS, clear: INTMC };
 
-/// An NVMe controller (NVMe over PCIe 1.0, 3.1): its registers are reached by messages, its doorbells
-/// may be mapped.
+/// An NVMe controller (NVMe over PCIe 1.0, 3.1): registers are accessed by messages, doorbells may be mapped.
 pub fn nvme(plan: &Plan, register_bytes: u32) -> Function {
     let generation = Generation::ALL.iter().position(|g| *g == plan.link.generation);
-    // BAR0 bits 13:4 are reserved: the window has 16 KiB at least.
+    // BAR0 bits 13:4 are reserved, so the window is at least 16 KiB.
     let bytes = register_bytes.next_power_of_two().max(16 << 10);
     Function {
         identity: Identity {

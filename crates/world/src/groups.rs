@@ -1,4 +1,4 @@
-//! Jobs on a driver: groups one after the other, the clones of a group beside each other.
+//! Execution of jobs on a driver: groups run in sequence, the clones of a group concurrently.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -13,43 +13,45 @@ use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
-use crate::engine::{self, Checks, Hold, JobResult, Layer, Progress, Setup, Source};
-use crate::error::RunError;
+use crate::engine::{self, Checks, Hold, JobResult, KernelPath, Layer, Progress, Setup, Source};
+use crate::error::{BuffersTooLarge, RunError};
 use crate::interfaces::{Connected, HostSide, Row};
 use crate::run_recorder::RunRecorder;
 use crate::run_result::{HostResult, Options};
 use crate::series::Recorder;
+use crate::timeline::Sampler;
 use crate::work::{Prepared, Work, verifies};
 use plan::Plan;
 
 /// Costs of software above the driver, outermost first.
 pub const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 
-/// Who looks on, or holds the work up.
+/// Recorders, and the hold that pauses the work for resets.
 #[derive(Clone, Default)]
 pub(super) struct Watched {
     pub hold: Option<Rc<Hold>>,
     pub series: Option<Rc<Recorder>>,
     pub run_recorder: Option<Rc<RunRecorder>>,
+    pub sampler: Option<Rc<Sampler>>,
 }
 
-/// What the clones of a group run on, by their numbers in it.
+/// Context of the clones of a group.
 pub(super) struct GroupContext<'a, P> {
     pub row: &'static Row,
-    /// Begins an engine on the disk of this number.
+    /// Starts an engine on the disk of this number.
     pub run: &'a dyn Fn(usize, Source, Setup<P>) -> Running,
     pub port: &'a dyn Fn(usize) -> P,
     pub target: Target,
     pub checks: Option<Arc<Checks>>,
     pub progress: &'a Arc<Progress>,
     pub watched: Watched,
-    /// Which clones are run here: of so many that follow one another, the one at this place.
-    pub deal: (usize, usize),
+    /// Index of this thread and number of threads. Clones are distributed round robin.
+    pub thread: (usize, usize),
 }
 
 pub(super) type Running = Pin<Box<dyn Future<Output = JobResult>>>;
 
-/// Runs the groups of a work, each when the one before it has ended.
+/// Runs the groups of a work in sequence.
 pub(super) async fn run_groups<P: HostSide>(
     rt: &Rt,
     plan: &Plan,
@@ -69,17 +71,17 @@ pub(super) async fn run_groups<P: HostSide>(
         checks: verifies(&work.jobs).then(of_this_run),
         progress: &options.progress,
         watched,
-        deal: (0, 1),
+        thread: (0, 1),
     };
-    check_buffers(work, geometry, port(0).arena(), context.deal)?;
-    let mut told = HostResult::default();
+    check_buffers(work, geometry, port(0).arena(), context.thread)?;
+    let mut host_result = HostResult::default();
     for group in work.groups() {
-        told.add(run_group(rt, plan, work, group, &context).await?);
+        host_result.add(run_group(rt, plan, work, group, &context).await?);
     }
-    Ok(told)
+    Ok(host_result)
 }
 
-/// Runs those clones of a group that are dealt out here.
+/// Runs the clones of a group that belong to this thread.
 pub(super) async fn run_group<P: HostPort>(
     rt: &Rt,
     plan: &Plan,
@@ -87,20 +89,20 @@ pub(super) async fn run_group<P: HostPort>(
     group: &[Job],
     context: &GroupContext<'_, P>,
 ) -> Result<HostResult, RunError> {
-    let mut told = HostResult::default();
+    let mut host_result = HostResult::default();
     let results = Rc::new(RefCell::new(Vec::new()));
     let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
-    let ((place, of), row) = (context.deal, context.row);
+    let ((place, of), row) = (context.thread, context.row);
     let clones = group.iter().enumerate();
     let clones = clones.flat_map(|(index, job)| (0..job.numjobs).map(move |n| (index, job, n)));
     for (number, (index, job, clone)) in clones.enumerate().filter(|(n, _)| n % of == place) {
-        let prepared =
-            work.source(job, clone, plan.run.seed, context.target).map_err(RunError::of)?;
+        let prepared = work.source(job, clone, plan.run.seed, context.target)?;
         let Prepared { source, start_delay, summary } = prepared;
-        told.notes.extend(summary);
+        host_result.notes.extend(summary);
         let port = (context.port)(number);
         let setup = Setup {
             layers: layers(row, plan, &port),
+            path: KernelPath::of(row, plan, &port),
             port,
             job: job.clone(),
             start_delay,
@@ -111,6 +113,8 @@ pub(super) async fn run_group<P: HostPort>(
             hold: context.watched.hold.clone(),
             series: context.watched.series.clone(),
             run_recorder: context.watched.run_recorder.clone(),
+            sampler: context.watched.sampler.clone(),
+            commands_max: plan.host.queue_depth,
         };
         left.1.set(left.1.get() + 1);
         let running = (context.run)(number, source, setup);
@@ -127,12 +131,12 @@ pub(super) async fn run_group<P: HostPort>(
     }
     let mut merged: Vec<JobResult> = group.iter().map(|_| JobResult::default()).collect();
     results.borrow().iter().for_each(|(index, job_result)| merged[*index].merge(job_result));
-    told.jobs.extend(group.iter().cloned().zip(merged));
-    Ok(told)
+    host_result.jobs.extend(group.iter().cloned().zip(merged));
+    Ok(host_result)
 }
 
-/// The buffers of all clones that run here at the same time have room in host memory. What the driver takes
-/// beside them while it works may still be too much: then an engine says so.
+/// Checks that the buffers of all concurrent clones of this thread fit in host memory. The driver may
+/// allocate more at run time; an engine reports an error if memory is exhausted then.
 pub(super) fn check_buffers(
     work: &Work,
     geometry: Geometry,
@@ -144,7 +148,7 @@ pub(super) fn check_buffers(
     for group in work.groups() {
         let (mut before, mut taken) = (0, 0_u64);
         for job in group {
-            // Of clones before + 0, before + 1, ... every one whose number leaves `place`.
+            // Number of clones below `end` whose index modulo `of` is `place`.
             let here = |end: usize| (end + of - 1 - place) / of;
             let clones = (here(before + job.numjobs as usize) - here(before)) as u64;
             before += job.numjobs as usize;
@@ -152,21 +156,25 @@ pub(super) fn check_buffers(
             let (depth, each) = (u64::from(job.iodepth.max(1)), bytes);
             taken = taken.saturating_add(clones.saturating_mul(depth).saturating_mul(each));
             if taken > left {
-                let (file, line, name) = (work.file.display(), job.line, &job.name);
-                return Err(RunError(format!(
-                    "{file}:{line}: {name}: found {clones} of numjobs={} with iodepth={depth} buffers of \
-                     {each} bytes each (bs, rounded up), {taken} bytes with the jobs beside it: host.memory \
-                     has {left} of {all} bytes left: {}",
-                    job.numjobs,
-                    engine::FEWER
-                )));
+                return Err(RunError::Buffers(Box::new(BuffersTooLarge {
+                    file: work.file.clone(),
+                    line: job.line,
+                    job: job.name.clone(),
+                    clones,
+                    numjobs: job.numjobs,
+                    depth,
+                    each,
+                    taken,
+                    left,
+                    all,
+                })));
             }
         }
     }
     Ok(())
 }
 
-/// What patterns and recordings are laid onto.
+/// Address range for patterns and recordings.
 pub(super) fn target(geometry: Geometry) -> Target {
     Target {
         capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
@@ -174,22 +182,25 @@ pub(super) fn target(geometry: Geometry) -> Target {
     }
 }
 
-/// What verified jobs share: one device, one ledger.
+/// Verification state that all verified jobs of a device share.
 pub(super) fn checks(plan: &Plan, contents_unknown: bool, blocks: u64) -> Checks {
     let unknown = contents_unknown || plan.medium.contents.backing != Backing::Memory;
     let ledger = if unknown { Ledger::over_unknown } else { Ledger::new };
     Checks {
         ledger: Mutex::new(ledger(blocks)),
         stamps: Stamps::new(plan.run.seed),
-        // Somebody else's device is to keep every byte, whatever this plan says of its own.
+        // A device in another process must retain every byte; `medium.keep` is only for our own medium.
         stamps_only: plan.medium.contents.keep == Keep::Stamps && !contents_unknown,
     }
 }
 
-/// The software above the driver that the plan gives a cost.
+/// Software layers above the driver with a cost in the plan.
 fn layers<P: HostPort>(row: &'static Row, plan: &Plan, port: &P) -> Vec<Layer> {
+    // On the way through a kernel, the driver's work is spent piece by piece.
+    let by_piece = |name: &str| plan.host.path.is_some() && name == "block driver";
     LAYERS
         .iter()
+        .filter(|name| !by_piece(name))
         .filter(|name| plan.host.costs.iter().any(|c| c.name == **name && c.span > Span::ZERO))
         .map(|name| Layer {
             cost: port.cost(name),

@@ -1,4 +1,9 @@
-//! Worlds: a device and a host, put together from a plan, in virtual time or live.
+//! Worlds: a device and a host built from a plan, in virtual time or live.
+//!
+//! ```text
+//!    plan ─► interface row ─┬─ device: medium, faults, controller ── bus ── driver ─► engine ◄─ jobs, traces
+//!                           └─ simulated: one executor; live: threads, processes or a real function
+//! ```
 //!
 //! ```
 //! use plan::Plan;
@@ -10,10 +15,21 @@
 //! let plan = Plan::open("dc-express", &[])?;
 //! let job = "[reads]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n";
 //! let work = Work::parse(Path::new("example.fio"), job, Default::default())?;
-//! let outcome = simulate(NVME, &plan, &work, Options::default())?;
-//! assert_eq!(outcome.jobs[0].1.stats.read.total.count(), 10);
+//! let result = simulate(NVME, &plan, &work, Options::default())?;
+//! assert_eq!(result.jobs[0].1.stats.read.total.count(), 10);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! It is not the command line, and holds no protocol: interfaces, drivers and models are in other crates, and
+//! [`interfaces`] is their registry.
+//!
+//! *PCI.* The simulated NVMe controller is a function behind a root port, which is enumerated before the
+//! driver uses it (`bus::sim`). *Time series* count the operations that end in an interval; at its end a task
+//! of the world, present only if requested, samples counters, host memory (arena use and the tables of the
+//! flash software) and cores. *Recordings* of live runs note arrivals in the engine and register writes in
+//! the bus, in memory that was touched before the run (docs/recorded.md). *Repetition*: the same plan, job
+//! and seed give the same event log (`runtime`); `doorbell replay` prints its digest, and `tools/test repeat`
+//! compares an optimised build with an unoptimised one.
 
 pub mod device;
 mod drive;
@@ -33,16 +49,24 @@ mod run_result;
 pub mod series;
 mod simulated;
 mod threads;
+pub mod timeline;
+mod warning;
 pub mod work;
 
+pub use bus::link::Packets;
 pub use drive::drive;
-pub use error::RunError;
+pub use error::{
+    BuffersTooLarge, CheckError, DriverError, MediumError, RunError, UnknownInterface,
+};
 pub use groups::LAYERS;
+pub use host_flash::Memory as HostMemory;
 pub use live::{
     live_in_one_thread, live_in_threads, live_over_socket, live_over_vfio, live_over_vfio_user,
-    shared, until,
+    until,
 };
-pub use members::{buses, flash_of, sim_spec, simulated_device, traces};
+pub use members::{buses, flash_of, shared, sim_spec, simulated_device, traces};
+pub use processor::ThreadUse;
 pub use run_result::{Busy, HostResult, Options, RunResult};
-pub use simulated::{in_virtual_time, on_cores_in_virtual_time, simulate};
+pub use simulated::{in_virtual_time, on_cores_in_virtual_time, simulate, simulate_on};
 pub use threads::{Where, live_in_host_threads};
+pub use warning::Warning;

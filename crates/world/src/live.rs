@@ -1,4 +1,4 @@
-//! Worlds in wall time: a device on a thread of this process, in another process, or real.
+//! Live worlds, in wall time: the device is on a thread of this process, in another process, or hardware.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,22 +11,23 @@ use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 
-use crate::device;
 use crate::drive::{drive, queues};
-use crate::error::RunError;
+use crate::error::{CheckError, RunError};
 use crate::interfaces::Row;
-use crate::members::{hosts, live_devices, shared_with_all, traces};
-use crate::processor::timed;
-use crate::run_result::{DeviceStats, HostResult, Options, RunResult, leave, look_at};
-use crate::series::Look;
+use crate::members::{hosts, live_devices, shared_with_all, traces_of};
+use crate::processor::{time_of_this_thread, timed};
+use crate::run_result::{
+    DeviceStats, HostResult, Options, RunResult, sample_flash, switch_off_all,
+};
+use crate::series::Sample;
 use crate::work::Work;
 use plan::{Completion, Plan};
 
-/// How long a live world may take to stop, once it was asked to.
+/// Poll interval of the stop flag of a live world.
 const STOP_POLL: Span = Span::ms(2);
 
-/// Runs work live with both ends on this thread, in turns: nobody waits for another core, so that what is
-/// counted or measured is the program's own work.
+/// Runs work live with host and device on this thread. No core waits for another one, so measurements contain
+/// only the program's own work.
 pub fn live_in_one_thread(
     row: &'static Row,
     plan: &Plan,
@@ -34,8 +35,8 @@ pub fn live_in_one_thread(
     options: Options,
 ) -> Result<RunResult, RunError> {
     let shared = shared_with_all(row, plan)?;
-    let traces = Some(traces(row, plan, plan.run.breakdown_sample.ilog2()));
-    let rt = Rt::live(&STD_CLOCK, traces, Log::Off);
+    let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
+    let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
     let devices = live_devices(row, &rt, &shared, plan)?;
     let hosts = hosts(row, &rt, &shared, plan);
     if let Some(faults) = devices[0].faults().cloned() {
@@ -45,35 +46,31 @@ pub fn live_in_one_thread(
             host.mark_gone();
         });
     }
-    let beside = |look: &mut Look| look_at(&devices, look);
+    let add_to_sample = |sample: &mut Sample| sample_flash(&devices, sample);
     let port = |member: usize, _| hosts[member].clone();
-    let job_result = rt.block_on(drive(row, &rt, plan, work, &options, &port, &beside));
-    let tale = DeviceStats::of(&devices);
-    leave(devices, plan)?;
-    job_result.map(|told| RunResult::beside(told, tale))
+    let (job_result, thread) =
+        timed(|| rt.block_on(drive(row, &rt, plan, work, &options, &port, &add_to_sample)));
+    let device_stats = DeviceStats::of(&devices);
+    switch_off_all(devices, plan)?;
+    job_result.map(|host_result| {
+        let host_result = HostResult { threads: vec![thread], ..host_result };
+        RunResult::with_device(host_result, device_stats, plan).with_live_warnings(plan)
+    })
 }
 
-/// Memory and registers that host and device share within this process.
-///
-/// # Errors
-/// The plan is not one of this interface, or there is no memory.
-pub fn shared(row: &'static Row, plan: &Plan) -> Result<Shared, RunError> {
-    row.check_live().map_err(RunError)?;
-    device::check(row, plan)?;
-    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    Shared::between_threads(bytes, base, (row.register_bytes)(plan))
-        .map(|shared| shared.with_masks(row.masks))
-        .map_err(|error| RunError(format!("memory for host and device: {error}")))
+/// Samples the CPU time of this thread, on which the host is alone: it is the host's one core.
+fn sample_this_thread(sample: &mut Sample) {
+    sample.cores = time_of_this_thread().map(|time| vec![time]);
 }
 
-/// A device on a thread of its own.
+/// A device on its own thread.
 pub(super) struct DeviceThread<'scope> {
     thread: ScopedJoinHandle<'scope, Result<DeviceStats, RunError>>,
     started: Arc<AtomicBool>,
     stop: Stop,
 }
 
-/// Dropped, it stops the device: whoever waits for its thread waits for an end.
+/// Stops the device when dropped, so that a join of its thread returns.
 struct Stop(Arc<AtomicBool>);
 
 impl Drop for Stop {
@@ -83,8 +80,8 @@ impl Drop for Stop {
 }
 
 impl DeviceThread<'_> {
-    /// It works; or it has failed to, and says why when it is stopped.
-    pub fn is_there(&self) -> bool {
+    /// Whether the device has started or failed. [`stop`](DeviceThread::stop) returns the error.
+    pub fn is_ready(&self) -> bool {
         self.started.load(Ordering::Acquire) || self.has_ended()
     }
 
@@ -92,17 +89,17 @@ impl DeviceThread<'_> {
         self.thread.is_finished()
     }
 
-    /// Switches the device off. What it has to tell.
+    /// Powers the device off and returns its statistics.
     pub fn stop(self) -> Result<DeviceStats, RunError> {
         drop(self.stop);
         match self.thread.join() {
-            Ok(tale) => tale,
-            Err(_) => Err(RunError("the device's thread has panicked".into())),
+            Ok(device_stats) => device_stats,
+            Err(_) => Err(RunError::Panicked("the device's thread")),
         }
     }
 }
 
-/// Starts a device, or the members of an array, on a thread.
+/// Starts a device, or the members of an array, on one thread.
 pub(super) fn on_a_thread<'scope>(
     row: &'static Row,
     scope: &'scope Scope<'scope, '_>,
@@ -118,17 +115,18 @@ pub(super) fn on_a_thread<'scope>(
         let devices = live_devices(row, &rt, &shared, plan)?;
         has_started.store(true, Ordering::Release);
         let is_over = || is_to_stop.load(Ordering::Acquire) || devices[0].is_down();
-        rt.block_on(until(&rt, is_over));
-        let tale = DeviceStats::of(&devices);
-        leave(devices, plan)?;
-        Ok(tale)
+        let ((), thread) = timed(|| rt.block_on(until(&rt, is_over)));
+        let device_stats = DeviceStats { thread: Some(thread), ..DeviceStats::of(&devices) };
+        switch_off_all(devices, plan)?;
+        Ok(device_stats)
     };
     let thread = std::thread::Builder::new().name("device".into()).spawn_scoped(scope, body);
-    let thread = thread.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
+    let thread =
+        thread.map_err(|why| RunError::Thread { thread: "a thread for the device", why })?;
     Ok(DeviceThread { thread, started, stop })
 }
 
-/// Runs work live: the device on a thread of its own, the host on this one.
+/// Runs work live: the device on its own thread, the host on this one.
 pub fn live_in_threads(
     row: &'static Row,
     plan: &Plan,
@@ -136,13 +134,13 @@ pub fn live_in_threads(
     options: Options,
 ) -> Result<RunResult, RunError> {
     let shared = shared_with_all(row, plan)?;
-    let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
+    let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
     std::thread::scope(|scope| {
         let device = on_a_thread(row, scope, plan, shared.clone(), traces.clone())?;
         let rt = Rt::live(&STD_CLOCK, Some(traces), options.live_log());
         let hosts = hosts(row, &rt, &shared, plan);
         let watched = hosts.clone();
-        let (job_result, host_thread) = timed(|| {
+        let (job_result, thread) = timed(|| {
             rt.block_on(async {
                 let watch = async {
                     until(&rt, || device.has_ended()).await;
@@ -150,10 +148,10 @@ pub fn live_in_threads(
                     core::future::pending::<()>().await;
                 };
                 let run = async {
-                    // A device that failed to start says why when it is stopped.
-                    until(&rt, || device.is_there()).await;
+                    // If the device failed to start, `stop` returns the error.
+                    until(&rt, || device.is_ready()).await;
                     let port = |member: usize, _| hosts[member].clone();
-                    drive(row, &rt, plan, work, &options, &port, &|_| ()).await
+                    drive(row, &rt, plan, work, &options, &port, &sample_this_thread).await
                 };
                 match race(run, watch).await {
                     Either::First(job_result) => job_result,
@@ -162,12 +160,15 @@ pub fn live_in_threads(
             })
         });
         rt.drop_tasks();
-        let tale = device.stop()?;
-        job_result.map(|told| RunResult::beside(HostResult { host_thread, ..told }, tale))
+        let device_stats = device.stop()?;
+        job_result.map(|host_result| {
+            let host_result = HostResult { threads: vec![thread], ..host_result };
+            RunResult::with_device(host_result, device_stats, plan).with_live_warnings(plan)
+        })
     })
 }
 
-/// Runs work live against a device in another process, which listens at a socket.
+/// Runs work live on a device in another process that listens at a socket.
 pub fn live_over_socket(
     row: &'static Row,
     plan: &Plan,
@@ -177,8 +178,7 @@ pub fn live_over_socket(
 ) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
     let (shared, mut client) =
-        live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
-            .map_err(RunError::of)?;
+        live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)?;
     over_bus(row, plan, work, options, |rt| {
         let host = shared.with_masks(row.masks).host(rt);
         let watched = host.clone();
@@ -193,7 +193,7 @@ pub fn live_over_socket(
     })
 }
 
-/// Runs work live against the vfio-user server that listens at a socket.
+/// Runs work live on the vfio-user server that listens at a socket.
 pub fn live_over_vfio_user(
     row: &'static Row,
     plan: &Plan,
@@ -204,7 +204,7 @@ pub fn live_over_vfio_user(
     check_elsewhere(row, plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
-    let connection = connection.map_err(RunError::of)?;
+    let connection = connection?;
     let note = connection.note();
     let mut run_result = over_bus(row, plan, work, options, |rt| {
         let host = connection.host(rt);
@@ -215,19 +215,19 @@ pub fn live_over_vfio_user(
     Ok(run_result)
 }
 
-/// The plan is one of a device that is not here.
+/// Checks a plan whose device is in another process or hardware.
 fn check_elsewhere(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
-    row.check_live().map_err(RunError)?;
+    row.require_live()?;
     if plan.array.is_some() {
-        // Devices of an array share one host's memory.
+        // The devices of an array must share one host memory.
         let expected = "none: one device is at the other end of a socket or an address";
-        return Err(RunError(format!("{}: array: found one, expected {expected}", plan.origin)));
+        return Err(CheckError::found(plan, "array", "one", expected).into());
     }
-    (row.check)(plan).map_err(RunError)
+    Ok((row.check)(plan)?)
 }
 
-/// Runs work live over a bus to another process: its host's end, and whether the device is gone, which
-/// is asked now and then.
+/// Runs work live over a bus to another process. `bus` returns the host port and a poll function that returns
+/// whether the device is gone.
 fn over_bus(
     row: &'static Row,
     plan: &Plan,
@@ -235,19 +235,19 @@ fn over_bus(
     options: Options,
     bus: impl FnOnce(&Rt) -> (LiveHost, Box<dyn FnMut() -> bool>),
 ) -> Result<RunResult, RunError> {
-    // The device's marks are in the other process: the breakdown shows its part as one.
-    let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
+    // The device's stage records are in the other process, so the breakdown has one stage for the device.
+    let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
     let options = Options { contents_unknown: true, ..options };
     let rt = Rt::live(&STD_CLOCK, Some(traces), options.live_log());
     let (host, mut is_gone) = bus(&rt);
-    let (job_result, host_thread) = timed(|| {
+    let (job_result, thread) = timed(|| {
         rt.block_on(async {
             let watch = async {
                 until(&rt, &mut is_gone).await;
                 core::future::pending::<()>().await;
             };
             let ports = |_, _| host.clone();
-            let run = drive(row, &rt, plan, work, &options, &ports, &|_| ());
+            let run = drive(row, &rt, plan, work, &options, &ports, &sample_this_thread);
             match race(run, watch).await {
                 Either::First(job_result) => job_result,
                 Either::Second(()) => unreachable!("the watch never ends"),
@@ -255,10 +255,13 @@ fn over_bus(
         })
     });
     rt.drop_tasks();
-    job_result.map(|told| RunResult::of(HostResult { host_thread, ..told }))
+    job_result.map(|host_result| {
+        let host_result = HostResult { threads: vec![thread], ..host_result };
+        RunResult::of(host_result).with_live_warnings(plan)
+    })
 }
 
-/// Runs work live on a PCI function that Linux's VFIO has, by its address.
+/// Runs work live on the PCI function at this address through Linux VFIO.
 pub fn live_over_vfio(
     row: &'static Row,
     plan: &Plan,
@@ -267,18 +270,18 @@ pub fn live_over_vfio(
     address: &str,
 ) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
-    let ours = row.served_function(plan).map_err(RunError)?;
+    let ours = row.require_function(plan)?;
     let wanted = vfio::Wanted {
         class: ours.identity.class,
         memory_bytes: plan.host.memory_bytes as usize,
         memory_base: plan.host.memory_base,
         vectors: match plan.host.completion {
             Completion::Polled | Completion::Hybrid => 0,
-            // One for each queue, and the first for the admin queue.
+            // Vector 0 is for the admin queue, then one per I/O queue.
             Completion::Interrupt => queues(plan, work) as u16 + 1,
         },
     };
-    let function = vfio::Function::open(address, &wanted).map_err(RunError::of)?;
+    let function = vfio::Function::open(address, &wanted)?;
     over_bus(row, plan, work, options, |rt| {
         let host = function.host(rt);
         let watched = host.clone();
@@ -286,7 +289,7 @@ pub fn live_over_vfio(
     })
 }
 
-/// Waits until this is so, which is asked every 2 ms.
+/// Waits until `done` returns true; it is polled every 2 ms.
 pub async fn until(rt: &Rt, mut done: impl FnMut() -> bool) {
     while !done() {
         rt.sleep(STOP_POLL).await;

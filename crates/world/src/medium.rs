@@ -1,46 +1,89 @@
-//! A medium of any kind, with whatever is wrong with it.
+//! A medium of any kind, with fault injection.
 //!
-//! An interface is compiled for each type of medium that it may stand on, for each bus, and that is most of
-//! what compiling costs. So there is one type, and what is asked on the way of a command, which medium it is
-//! and whether anything is wrong, are a few branches that always go the same way.
+//! An interface would be compiled for each combination of medium type and bus, which dominates compile time.
+//! So all media have one type, and the I/O path pays a few predictable branches for the kind of medium and
+//! for faults.
 
 use std::rc::Rc;
 
 use ::device::bridge::Bridge;
 use ::device::dcx::Tagged;
 use ::device::drive::Drive;
-use ::device::flash::Chips;
-use media::{Blocks, Faulty};
+use ::device::flash::{ChipState, Chips};
+use ftl::Options;
+use media::{Blocks, Faulty, Part};
+use runtime::Rt;
 
-/// What a device stands on.
+use crate::RunError;
+use plan::{Flash, Plan};
+
+/// The medium of a device.
 #[derive(Clone)]
 pub enum Medium {
-    /// Blocks that are kept as contents.
+    /// Blocks with their contents: DRAM, PCM or disks.
     Blocks(Blocks),
     Flash {
         drive: Rc<Drive<Chips>>,
         chips: Rc<Chips>,
     },
-    /// Several of these behind a bridge.
+    /// Several flash controllers behind a bridge.
     Bridged {
-        /// The bridge, with the software of each.
+        /// The bridge, with the FTL of each controller.
         bridge: Rc<Bridge<Drive<Chips>>>,
         chips: Vec<Rc<Chips>>,
     },
 }
 
-/// What an interface is given: the medium, as far as the plan's faults leave it.
-pub type BackingStore = Rc<Faulty<Medium>>;
+/// A medium as one front end reaches it: all of it, or the part of one of several clients.
+pub enum Reach {
+    Blocks(Blocks),
+    Flash(Rc<Drive<Chips>>),
+    Bridged(Rc<Bridge<Drive<Chips>>>),
+    Part(Rc<Part<Medium>>),
+}
 
-/// What an NVMe controller stands on: the store itself, or the tags of DC Express around it.
+impl Reach {
+    pub fn whole(medium: &Medium) -> Reach {
+        match medium {
+            Medium::Blocks(blocks) => Reach::Blocks(blocks.clone()),
+            Medium::Flash { drive, .. } => Reach::Flash(drive.clone()),
+            Medium::Bridged { bridge, .. } => Reach::Bridged(bridge.clone()),
+        }
+    }
+}
+
+/// Backing store of an interface: the medium with the plan's faults.
+pub type BackingStore = Rc<Faulty<Reach>>;
+
+/// Backing store of an NVMe controller: the plain store, or the store with DC Express tags.
 pub enum NvmeStore {
     Plain(BackingStore),
-    /// Writes pass the device's choice of tags.
-    Tagged(Rc<Tagged<Faulty<Medium>>>),
+    /// The device chooses tags on each write.
+    Tagged(Rc<Tagged<Faulty<Reach>>>),
 }
 
 media::either!(Medium, medium:
     Medium::Blocks(medium),
     Medium::Flash { drive: medium, .. },
     Medium::Bridged { bridge: medium, .. });
+media::either!(Reach, medium:
+    Reach::Blocks(medium),
+    Reach::Flash(medium),
+    Reach::Bridged(medium),
+    Reach::Part(medium));
 media::either!(NvmeStore, medium: NvmeStore::Plain(medium), NvmeStore::Tagged(medium));
+
+/// Options of the plan's FTL, with the seed of the run.
+pub(crate) fn software(plan: &Plan, flash: &Flash) -> Options {
+    Options { seed: plan.run.seed, ..flash.software.clone() }
+}
+
+/// Powers on the chips of a plan.
+pub(crate) fn chips(
+    rt: &Rt,
+    flash: &Flash,
+    chip_state: ChipState,
+    modelled: bool,
+) -> Result<Rc<Chips>, RunError> {
+    Ok(Rc::new(Chips::new(rt, chip_state, flash.options(modelled)).map_err(RunError::of)?))
+}

@@ -1,33 +1,34 @@
 //! The devices of a world: one, or the members of an array.
 
-use bus::link::Way;
+use bus::link::{Packets, Way};
 use bus::live::{LiveHost, Shared};
 use bus::sim::{SimBus, SimSpec};
 use runtime::{Rt, Span, Traces};
 
-use crate::device::{Clock, Device, FlashStats, MediumState};
+use crate::device::{self, Clock, Device, FlashStats, MediumState};
 use crate::error::RunError;
 use crate::interfaces::{Row, TRACE_QUEUES, of_member};
-use crate::live::shared;
+use crate::run_result::Options;
 use plan::Plan;
 
-/// How long the host's own link has been busy: that above the switch, where there is one.
+/// Busy time of the host's link: the link above the switch, if there is one.
 pub(super) fn link_busy(bus: &SimBus, way: Way) -> Span {
     bus.switch_busy(way).unwrap_or_else(|| bus.link_busy(way))
 }
 
-pub(super) fn tlps(buses: &[SimBus], way: Way) -> u64 {
-    buses.iter().map(|bus| bus.link_tlps(way)).sum()
+/// Packets on the links of all devices.
+pub(super) fn packets(buses: &[SimBus], way: Way) -> Packets {
+    buses.iter().fold(Packets::default(), |sum, bus| sum.and(&bus.link_packets(way)))
 }
 
-/// What the flash of all has done.
+/// Summed flash statistics of all devices; none if one has no statistics.
 pub fn flash_of(devices: &[Device]) -> Option<FlashStats> {
     let mut all = devices.iter().map(Device::flash_stats);
     let first = all.next()??;
     all.try_fold(first, |sum, one| Some(sum.and(one?)))
 }
 
-/// The bus of the device, or one for each member of an array.
+/// The bus of the device, or one bus per member of an array.
 pub fn buses(row: &'static Row, rt: &Rt, plan: &Plan) -> Vec<SimBus> {
     let spec = sim_spec(row, plan);
     match (row.members)(plan) {
@@ -45,12 +46,21 @@ pub(super) fn simulated_devices(
     rt: &Rt,
     buses: &[SimBus],
     plan: &Plan,
+    state: Option<MediumState>,
 ) -> Result<Vec<Device>, RunError> {
-    let each = |(number, bus)| simulated_device(row, rt, bus, &of_member(plan, number));
-    (0..).zip(buses).map(each).collect()
+    match (state, buses) {
+        (Some(state), [bus]) => Ok(vec![simulated_device_on(row, rt, bus, state, plan)?]),
+        (Some(_), _) => {
+            Err(RunError::Other("the members of an array have no state in common".into()))
+        }
+        (None, _) => {
+            let each = |(number, bus)| simulated_device(row, rt, bus, &of_member(plan, number));
+            (0..).zip(buses).map(each).collect()
+        }
+    }
 }
 
-/// The driver's ends of these, in one host.
+/// The host ports of these windows, in one host.
 pub(super) fn hosts(row: &'static Row, rt: &Rt, shared: &[Shared], plan: &Plan) -> Vec<LiveHost> {
     let first = shared[0].host(rt);
     let each = |(number, shared)| first.beside(&of(row, rt, plan, number), shared);
@@ -71,7 +81,20 @@ pub(super) fn live_devices(
     (0..).zip(shared).map(each).collect()
 }
 
-/// What host and device share: a window for each member, where there are several.
+/// Shared memory and registers of host and device within this process.
+///
+/// # Errors
+/// The interface does not support the plan, or memory is exhausted.
+pub fn shared(row: &'static Row, plan: &Plan) -> Result<Shared, RunError> {
+    row.require_live()?;
+    device::check(row, plan)?;
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    Shared::between_threads(bytes, base, (row.register_bytes)(plan))
+        .map(|shared| shared.with_masks(row.masks))
+        .map_err(RunError::Memory)
+}
+
+/// Memory shared by host and device, with a register window for each member of an array.
 pub(super) fn shared_with_all(row: &'static Row, plan: &Plan) -> Result<Vec<Shared>, RunError> {
     let first = shared(row, plan)?;
     let more = (row.members)(plan).map_or(0, |array| array.devices - 1);
@@ -79,42 +102,63 @@ pub(super) fn shared_with_all(row: &'static Row, plan: &Plan) -> Result<Vec<Shar
     Ok(std::iter::once(first.clone()).chain(others).collect())
 }
 
-/// The executor as this member's bus has it: its commands' journeys are its own.
+/// Executor of a member. Its request traces have queue numbers of their own.
 fn of(row: &'static Row, rt: &Rt, plan: &Plan, number: u32) -> Rt {
     rt.queues_from((number * (row.trace_queues)(plan.host.queues)) as u16)
 }
 
-/// The journeys of a world. Those of an array's members follow one another, and behind them are its own
-/// changes of stripes.
+/// Request traces of a world: first those of the array's members in order, then those of its stripe updates.
 pub fn traces(row: &'static Row, plan: &Plan, sample_log2: u32) -> Traces {
     let each = (row.trace_queues)(plan.host.queues);
     let queues = (row.members)(plan)
         .map_or(each, |array| array.devices * each + u32::from(TRACE_QUEUES) * plan.host.queues);
-    Traces::new(queues, plan.host.queue_depth, sample_log2, row.stages)
+    let depth = plan.host.queue_depth;
+    Traces::new(queues, depth, host::slot_bits(depth), sample_log2, row.stages)
 }
 
-/// What the modelled bus is to be for this interface.
+/// [`traces`], with spans if these options have a timeline.
+pub(super) fn traces_of(
+    row: &'static Row,
+    plan: &Plan,
+    sample_log2: u32,
+    options: &Options,
+) -> Traces {
+    let traces = traces(row, plan, sample_log2);
+    if options.timeline.is_some() { traces.with_spans() } else { traces }
+}
+
+/// Configuration of the simulated bus for this interface.
 pub fn sim_spec(row: &'static Row, plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
     spec.register_bytes = (row.register_bytes)(plan);
     spec.masks = row.masks;
     spec.cores += (row.own_cores)(plan);
     (row.adjust)(plan, &mut spec);
-    // What another interface of the plan's would spend has no stage here.
+    // Costs of the plan's other interfaces have no stage here.
     let of_array = if (row.members)(plan).is_some() { array::COSTS } else { &[] };
     spec.host_costs.retain(|cost| row.stages.contains(&cost.name) || of_array.contains(&cost.name));
     spec.device_costs.retain(|cost| row.stages.contains(&cost.name));
     spec
 }
 
-/// A device on a modelled bus.
+/// Starts a device on a simulated bus.
 pub fn simulated_device(
     row: &'static Row,
     rt: &Rt,
     bus: &SimBus,
     plan: &Plan,
 ) -> Result<Device, RunError> {
-    let device = Device::start(row, bus.device(), MediumState::new(plan)?, Clock::Virtual, plan)?;
+    simulated_device_on(row, rt, bus, MediumState::new(plan)?, plan)
+}
+
+fn simulated_device_on(
+    row: &'static Row,
+    rt: &Rt,
+    bus: &SimBus,
+    state: MediumState,
+    plan: &Plan,
+) -> Result<Device, RunError> {
+    let device = Device::start(row, bus.device(), state, Clock::Virtual, plan)?;
     if let Some(faults) = device.faults().cloned() {
         let (rt, bus) = (rt.clone(), bus.clone());
         rt.clone().spawn(async move {

@@ -1,5 +1,5 @@
-//! Modelled machines have PCI: their device is a function behind a root port, which the driver's side finds,
-//! gives its windows, and whose vectors it sets, before the driver itself comes to it.
+//! PCI of simulated machines. The device is a function behind a root port. Before the driver starts, the host
+//! enumerates the hierarchy, assigns BARs and sets the interrupt vectors.
 
 use bus::pci::{Fabric, NodeId, Place, Topology};
 use bus::sim::{INTERRUPTS_AT, SimBus};
@@ -11,24 +11,24 @@ use crate::function::VENDOR;
 use crate::interfaces::Row;
 use plan::Plan;
 
-/// The root port. Assumed: a number that nobody has been assigned, as for the functions.
+/// The root port. Assumed: an unassigned device ID, as for the functions.
 const ROOT_PORT: BridgeIdentity =
     BridgeIdentity { vendor: VENDOR, device: 0x0100, port: Some(4), wide: true };
 const ROOT: Root = Root { bus: 0, last: 255 };
 
-/// What a root complex passes on. Registers below 4 GiB, as link budgets of the papers have them.
+/// Windows of the root complex. Registers are below 4 GiB, as in the link budgets of the papers.
 const ROOMS: Rooms = Rooms {
     io: Window { base: 0x1000, limit: 0xffff },
     memory: Window { base: 0xf000_0000, limit: 0xfebf_ffff },
     wide: Window { base: 0x80_0000_0000, limit: 0xff_ffff_ffff },
 };
 
-/// A switch's port to what is above it, and one of those below.
+/// Upstream port and downstream ports of a switch.
 const UPSTREAM: BridgeIdentity = BridgeIdentity { device: 0x0101, port: Some(5), ..ROOT_PORT };
 const DOWNSTREAM: BridgeIdentity = BridgeIdentity { device: 0x0102, port: Some(6), ..ROOT_PORT };
 
-/// Puts the device behind a root port, or several behind the ports of a switch, and enumerates. An interface
-/// whose device is no PCI function stays where it is, at the end of the link.
+/// Attaches the device to a root port, or several devices to the ports of a switch, and enumerates. A device
+/// without a PCI function is connected to the link directly.
 pub async fn bring_up(row: &'static Row, buses: &[SimBus], plan: &Plan) -> Result<(), RunError> {
     let Some(function) = row.function else { return Ok(()) };
     let function = function(plan);
@@ -49,25 +49,25 @@ pub async fn bring_up(row: &'static Row, buses: &[SimBus], plan: &Plan) -> Resul
     }
     let tree = enumerate(&topology, &[ROOT], &ROOMS).await;
     if let Some(trouble) = tree.troubles.first() {
-        return Err(RunError::of(trouble));
+        return Err(RunError::Pci(*trouble));
     }
-    // They are found in the order of their ports.
+    // Enumeration finds the functions in the order of their ports.
     let mut found = tree.of_class(function.identity.class);
     for bus in buses {
         let found = found.next();
-        let found = found.ok_or_else(|| RunError("a device's function was not found".into()))?;
+        let found = found.ok_or(RunError::FunctionNotFound)?;
         set_up(bus, &topology, found).await?;
     }
     Ok(())
 }
 
-/// Lets the driver reach a function, and it the host.
+/// Enables memory access and bus mastering of a function and sets its vectors.
 async fn set_up(bus: &SimBus, topology: &Topology, found: &Function) -> Result<(), RunError> {
-    found.enable(topology).await.map_err(RunError::of)?;
-    let vectors = Vectors::find(topology, found).map_err(RunError::of)?;
+    found.enable(topology).await?;
+    let vectors = Vectors::find(topology, found)?;
     for vector in 0..vectors.count() {
         let message = Message { at: INTERRUPTS_AT, data: vector.into() };
-        vectors.set(vector, message).await.map_err(RunError::of)?;
+        vectors.set(vector, message).await?;
     }
     vectors.use_them(true).await;
     let registers = found.bar(0).and_then(|bar| bar.at).unwrap_or_default();

@@ -1,29 +1,34 @@
-//! Flash that has been used before: filled, or as long use under random writes leaves it.
+//! Preconditioned flash: filled sequentially, or in the steady state of random writes.
 
 use std::rc::Rc;
 
 use ::device::drive::Drive;
 use ::device::flash::Chips;
-use ftl::Ftl;
+use ftl::{Asleep, Ftl};
 use media::nand::Nand;
 use media::{Extent, Media, MediaError};
 use runtime::{Log, Rt};
 
-use crate::RunError;
-use crate::device::{MediumState, chips, software};
+use crate::medium::{chips, software};
+use crate::{MediumError, RunError};
 use plan::{Flash, Plan, Start};
 
-/// Units of one write.
+/// Mapping units of one write.
 const STEP: u32 = 16;
 
-/// Writes of single units behind the analytic state, which blur what is too regular in it: one for each so
-/// many units of the drive.
+/// Random writes of single units follow the analytic steady state to remove its regularity: one for each N
+/// units of the drive.
 const UNITS_PER_WARM_UP: u64 = 64;
 
-/// Brings new flash there, in no time: filled, as its software would have, write by write; to the steady
-/// state, by laying down what long use leaves. Every block holds zeros. The software is handed over asleep:
-/// the drive is ready at once, as one that was never switched off.
-pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<MediumState, RunError> {
+/// Preconditions new flash without simulated time. `Filled` writes through the FTL; `Steady` constructs the
+/// state that long random use leaves. Every block holds zeros. Returns the chips, the label of the drive and
+/// the suspended FTL, if it could be suspended, with which the drive needs no mount.
+pub fn to(
+    plan: &Plan,
+    flash: &Flash,
+    nand: Nand,
+    start: Start,
+) -> Result<(Nand, Vec<u8>, Option<Asleep>), RunError> {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
     let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
@@ -39,20 +44,20 @@ pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Medium
             drive.write(Extent { block, blocks: blocks_of(count) }, &zeros[..bytes]).await
         };
         if start == Start::Steady {
-            let software = drive.software().await.map_err(RunError::of)?;
+            let software = drive.software().await.map_err(MediumError::from)?;
             let warm_up = u64::from(units) / UNITS_PER_WARM_UP;
             let laid = software.precondition(warm_up, plan.run.seed).await;
-            laid.map_err(RunError::of)?;
+            laid.map_err(MediumError::from)?;
         } else {
             for unit in (0..units).step_by(STEP as usize) {
-                write(unit, STEP.min(units - unit)).await.map_err(RunError::of)?;
+                write(unit, STEP.min(units - unit)).await.map_err(MediumError::from)?;
             }
         }
-        let software = drive.software().await.map_err(RunError::of)?;
-        // So that the first power cut does not make a mount look at every page there is.
-        software.checkpoint().await.map_err(RunError::of)?;
-        software.settle().await.map_err(RunError::of)?;
-        Ok(software.clone())
+        let software = drive.software().await.map_err(MediumError::from)?;
+        // A checkpoint, so that the mount after the first power cut does not scan every page.
+        software.checkpoint().await.map_err(MediumError::from)?;
+        software.settle().await.map_err(MediumError::from)?;
+        Ok::<_, MediumError>(software.clone())
     });
     rt.drop_tasks();
     let software: Ftl<Chips> = worked?;
@@ -60,5 +65,5 @@ pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Medium
     let label = drive.into_label();
     let asleep = software.sleep();
     let chips = Rc::try_unwrap(chips).ok().expect("the drive is gone");
-    Ok(MediumState::asleep(chips.cut().into_nand(), label, asleep))
+    Ok((chips.cut().into_nand(), label, asleep))
 }

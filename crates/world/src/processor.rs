@@ -1,20 +1,94 @@
-//! How much of a processor the thread of a live host takes.
+//! Processor use of the threads of a live world, read at the beginning and at the end of a run.
 
-use runtime::Span;
+use runtime::{STD_CLOCK, Span, WallClock};
 
-/// What the calling thread has had of a processor until now: the first number of Linux's
-/// `/proc/thread-self/schedstat`, nanoseconds. None, where there is no such file.
-pub(super) fn time_of_this_thread() -> Option<Span> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Span::ns)
+/// Thousandths of its time that a thread may wait for a core before a run counts as disturbed.
+const WAITED_PER_MILLE: u64 = 20;
+/// Shortest mean time between two involuntary switches, for a system that does not report that time.
+const BETWEEN_SWITCHES: Span = Span::ms(100);
+
+/// Processor use of a thread over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadUse {
+    /// Wall-clock time from the beginning of the run to its end.
+    pub elapsed: Span,
+    /// Time on a core; none if the system does not report it.
+    pub cpu: Option<Span>,
+    /// Time in which the thread was ready and another one had its core; none if not reported.
+    pub waited: Option<Span>,
+    /// Number of times that the system took the core away; none if not reported.
+    pub switches: Option<u64>,
 }
 
-/// A run on this thread, and what it took of a processor.
-pub(super) fn timed<T>(run: impl FnOnce() -> T) -> (T, Option<Span>) {
-    let before = time_of_this_thread();
+impl ThreadUse {
+    /// The thread lost its core for a time that matters: 2 % of the run, or, where that time is unknown, once
+    /// in 100 ms.
+    pub fn is_disturbed(&self) -> bool {
+        match (self.waited, self.switches) {
+            (Some(waited), _) => {
+                u128::from(waited.0) * 1000
+                    > u128::from(self.elapsed.0) * u128::from(WAITED_PER_MILLE)
+            }
+            (None, Some(switches)) => {
+                u128::from(switches) * u128::from(BETWEEN_SWITCHES.0) > u128::from(self.elapsed.0)
+            }
+            (None, None) => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    cpu: Option<Span>,
+    waited: Option<Span>,
+    switches: Option<u64>,
+}
+
+impl Counts {
+    /// Counts of the calling thread.
+    fn now() -> Counts {
+        let read = |name| std::fs::read_to_string(format!("/proc/thread-self/{name}")).ok();
+        Counts::of(read("schedstat").as_deref(), read("status").as_deref())
+    }
+
+    /// Counts in the texts of Linux's `schedstat`, whose first two numbers are times in nanoseconds on a core
+    /// and in its run queue, and `status`.
+    fn of(schedstat: Option<&str>, status: Option<&str>) -> Counts {
+        let time = |number| {
+            let text = schedstat?.split_whitespace().nth(number)?;
+            text.parse().ok().map(Span::ns)
+        };
+        let mut lines = status.into_iter().flat_map(str::lines);
+        let switches = lines.find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+        Counts {
+            cpu: time(0),
+            waited: time(1),
+            switches: switches.and_then(|number| number.trim().parse().ok()),
+        }
+    }
+}
+
+/// Time that the calling thread has spent on a core; none if the system does not report it.
+pub(super) fn time_of_this_thread() -> Option<Span> {
+    Counts::now().cpu
+}
+
+/// Calls `run` and returns its result and the processor use of this thread.
+pub(super) fn timed<T>(run: impl FnOnce() -> T) -> (T, ThreadUse) {
+    let (before, begun) = (Counts::now(), STD_CLOCK.now());
     let done = run();
-    let after = time_of_this_thread();
-    (done, before.zip(after).map(|(before, after)| Span(after.0.saturating_sub(before.0))))
+    let (after, elapsed) = (Counts::now(), STD_CLOCK.now().since(begun));
+    let span = |after: Option<Span>, before: Option<Span>| {
+        after.zip(before).map(|(after, before)| after.saturating_sub(before))
+    };
+    let switches = after.switches.zip(before.switches);
+    let thread_use = ThreadUse {
+        elapsed,
+        cpu: span(after.cpu, before.cpu),
+        waited: span(after.waited, before.waited),
+        switches: switches.map(|(after, before)| after.saturating_sub(before)),
+    };
+    (done, thread_use)
 }
 
 #[cfg(test)]
@@ -22,10 +96,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sleeps_takes_next_to_nothing() {
-        let sleep = || std::thread::sleep(std::time::Duration::from_millis(20));
-        if let ((), Some(took)) = timed(sleep) {
-            assert!(took < Span::ms(10), "{took}");
-        }
+    fn counts_are_read_where_the_system_gives_them() {
+        let status = "Threads:\t1\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
+        let all =
+            Counts { cpu: Some(Span::us(12)), waited: Some(Span::ns(345)), switches: Some(7) };
+        assert_eq!(Counts::of(Some("12000 345 6\n"), Some(status)), all);
+        // A system without schedstat, as many virtual ones are, still counts the switches.
+        let switches = Counts { switches: Some(7), ..Counts::default() };
+        assert_eq!(Counts::of(None, Some(status)), switches);
+        assert_eq!(Counts::of(Some(""), Some("Threads:\t1\n")), Counts::default());
+    }
+
+    #[test]
+    fn counts_of_a_thread_never_shrink() {
+        let ((), first) = timed(|| ());
+        let before = Counts::now();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let after = Counts::now();
+        assert_eq!(first.cpu.is_some(), before.cpu.is_some());
+        assert!(before.cpu <= after.cpu && before.switches <= after.switches);
+    }
+
+    #[test]
+    fn thread_that_waits_for_its_core_is_disturbed() {
+        let of = |waited: Option<Span>, switches| ThreadUse {
+            elapsed: Span::s(1),
+            cpu: None,
+            waited,
+            switches,
+        };
+        assert!(!of(Some(Span::ms(20)), Some(500)).is_disturbed());
+        assert!(of(Some(Span::ms(21)), Some(0)).is_disturbed());
+        assert!(!of(None, Some(10)).is_disturbed());
+        assert!(of(None, Some(11)).is_disturbed());
+        assert!(!of(None, None).is_disturbed());
     }
 }

@@ -1,7 +1,7 @@
-//! Takes a live run down: what arrives, which registers the host writes, how long everything took.
+//! Recorder of a live run: arrivals, register writes of the host, and latencies.
 //!
-//! The room for it is made, and touched, before the run: while work is under way a note is a store into it.
-//! What finds no room is counted.
+//! The memory is allocated and touched before the run, so that an entry costs only a store. Entries that do
+//! not fit are counted.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,10 +12,9 @@ use workload::trace::{Arrival, Recording, RegisterWrite, StageMean};
 
 use crate::RunResult;
 
-/// Operations, and register writes, that a tape has room for: 58 MiB in all.
+/// Default capacity: this number of operations and of register writes, 58 MiB in total.
 pub const ENTRIES_MAX: usize = 1 << 20;
 
-/// What is taken down of a run.
 pub struct RunRecorder {
     arrivals: RefCell<Vec<(Time, Arrival)>>,
     register_writes: RefCell<Vec<(Time, RegisterWrite)>>,
@@ -23,7 +22,7 @@ pub struct RunRecorder {
 }
 
 impl RunRecorder {
-    /// An empty one, with room for so many operations and as many register writes.
+    /// An empty recorder with room for `entries` operations and `entries` register writes.
     pub fn new(entries: usize) -> Rc<RunRecorder> {
         let (at, took) = (Span(1), Span(1));
         let io = Arrival { at, kind: OpKind::Flush, offset_bytes: 1, bytes: 1, took };
@@ -35,14 +34,14 @@ impl RunRecorder {
         })
     }
 
-    /// An operation has ended, `took` after it arrived.
+    /// Records an operation that completed `took` after its arrival.
     pub fn note(&self, op: &Op, arrived: Time, took: Span) {
         let Op { kind, offset_bytes, bytes, .. } = *op;
         let io = Arrival { at: Span::ZERO, kind, offset_bytes, bytes, took };
         self.put(&self.arrivals, (arrived, io));
     }
 
-    /// Where the bus tells of register writes.
+    /// Event log that records the register writes of the bus.
     pub fn log(self: &Rc<RunRecorder>) -> Log {
         let run_recorder = self.clone();
         Log::To(Rc::new(move |entry| {
@@ -61,7 +60,7 @@ impl RunRecorder {
         }
     }
 
-    /// What was taken down, with what the run gave; `run` says what it was.
+    /// Returns the recording with the result of the run; `run` is its description.
     pub fn finish(&self, run: String, depth: u32, run_result: &RunResult) -> Recording {
         let (mut arrivals, writes) = (self.arrivals.take(), self.register_writes.take());
         arrivals.sort_by_key(|(at, _)| *at);
@@ -84,20 +83,20 @@ impl RunRecorder {
     }
 }
 
-/// A list of this room, every page of which has been written to.
+/// An empty list of this capacity whose pages have all been written once.
 fn touched<T: Clone>(entries: usize, with: T) -> Vec<T> {
     let mut list = vec![with; entries];
     list.clear();
     list
 }
 
-/// The register and its value, if the entry tells of a register that the host has written.
+/// Register and value, if the log entry is a register write of the host.
 pub fn register_write(entry: &Entry) -> Option<(u32, u32)> {
     let is_one = entry.component == "bus" && entry.what == "register";
     is_one.then_some((entry.a as u32, entry.b as u32))
 }
 
-/// Where the time of each kind of operation went, over all jobs.
+/// Latency breakdown of each kind of operation over all jobs.
 pub fn stages(run_result: &RunResult) -> Vec<StageMean> {
     let mut means = Vec::new();
     for kind in OpKind::ALL {
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_is_counted_and_nothing_grows() {
+    fn entries_beyond_capacity_are_counted_as_lost() {
         let run_recorder = RunRecorder::new(2);
         let op = Op { kind: OpKind::Read, offset_bytes: 4096, bytes: 512, not_before: None };
         let log = run_recorder.log();
@@ -138,7 +137,7 @@ mod tests {
         let recording = run_recorder.finish("x".into(), 1, &RunResult::of(Default::default()));
         assert_eq!(recording.lost, 6);
         let at: Vec<_> = recording.arrivals.iter().map(|io| io.at).collect();
-        assert_eq!(at, [Span(5), Span(6)], "by their arrival, from the first of all");
+        assert_eq!(at, [Span(5), Span(6)], "sorted by arrival, relative to the first entry");
         assert_eq!(recording.register_writes[1].value, 1);
     }
 }

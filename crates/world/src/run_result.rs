@@ -1,8 +1,9 @@
-//! What a run is told beside its plan and its work, and what it gives.
+//! Options and result of a run.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bus::link::Packets;
 use plan::Plan;
 use runtime::{Log, Span};
 use workload::job::Job;
@@ -10,30 +11,36 @@ use workload::job::Job;
 use crate::device::{Device, FlashStats};
 use crate::engine::{JobResult, Progress};
 use crate::error::RunError;
+use crate::interfaces::of_member;
 use crate::members::flash_of;
+use crate::processor::ThreadUse;
 use crate::run_recorder::RunRecorder;
-use crate::series::{Look, TimeSeries};
+use crate::series::{Sample, TimeSeries};
+use crate::timeline::Timeline;
+use crate::warning::{self, Warning};
 
-/// What a run is told beside its plan and its work.
+/// Options of a run in addition to its plan and its work.
 #[derive(Clone, Default)]
 pub struct Options {
     /// The event log of a simulated run.
     pub log: Log,
-    /// Picks ready tasks at random, by this seed: whatever the results, they must be right.
+    /// Seed to pick ready tasks in random order; results must be correct in any order.
     pub shuffle: Option<u64>,
     pub progress: Arc<Progress>,
-    /// Resets the device this many times under the work, each time 64 more operations have ended.
+    /// Number of device resets under I/O, one per 64 completed operations.
     pub resets: u32,
-    /// Somebody else may have written to the device: what this run has not is not verified.
+    /// The device may hold data of other writers: only blocks that this run has written are verified.
     pub contents_unknown: bool,
-    /// Takes a time series down, by intervals of this length.
+    /// Interval of a time series; none: no time series.
     pub series: Option<Span>,
-    /// Live: takes down what arrives and which registers are written.
+    /// Maximum number of operations in a timeline; none: no timeline.
+    pub timeline: Option<u32>,
+    /// Live: recorder of arrivals and register writes.
     pub run_recorder: Option<Rc<RunRecorder>>,
 }
 
 impl Options {
-    /// Where a live host's end of the bus tells of what it does.
+    /// Event log of the host port in a live world.
     pub(crate) fn live_log(&self) -> Log {
         self.run_recorder.as_ref().map_or(Log::Off, RunRecorder::log)
     }
@@ -41,68 +48,113 @@ impl Options {
 
 #[derive(Default)]
 pub struct RunResult {
-    /// What each job has seen, its clones together.
+    /// Result of each job, with its clones merged.
     pub jobs: Vec<(Job, JobResult)>,
-    /// Lines about recordings and what else is worth knowing.
+    /// Informational lines, such as the mapping of recordings.
     pub notes: Vec<String>,
-    /// Resets that were completed under the work.
+    /// Number of completed resets under I/O.
     pub resets: u32,
-    /// Timed events of the whole run; none live.
+    /// Number of timed events of the simulation; none live.
     pub timed_events: Option<u64>,
-    /// How busy the link was each way, up first, and each core; none live.
+    /// Busy times of the link and of each core; none live.
     pub busy: Option<Busy>,
-    /// What the host's thread had of a processor, from the first command to the last; none in virtual time,
-    /// and where the system does not say.
+    /// CPU time of the host's thread from the first command to the last; none in virtual time, or if the
+    /// system does not report it.
     pub host_thread: Option<Span>,
-    /// How often each fault of the plan has struck; nothing, where the device is in another process.
+    /// Number of injections of each fault by name; empty if the device is in another process.
     pub faults: Vec<(String, u64)>,
-    /// What the flash has done, if there is any and the device is not in another process.
+    /// Flash statistics, if there is flash and the device is in this process.
     pub flash: Option<FlashStats>,
-    /// The run over time, if that was asked for.
+    /// Time series, if one was requested.
     pub series: Option<TimeSeries>,
+    /// Sampled operations, if they were requested.
+    pub timeline: Option<Timeline>,
+    /// Conditions that a reader of the results must know.
+    pub warnings: Vec<Warning>,
+    /// Host memory of an FTL on the host, by what it grows with.
+    pub host_memory: Option<host_flash::Memory>,
 }
 
 impl RunResult {
-    pub fn of(told: HostResult) -> RunResult {
-        let HostResult { jobs, notes, resets, software: _, series, host_thread } = told;
-        RunResult { jobs, notes, resets, host_thread, series, ..RunResult::default() }
+    pub fn of(host_result: HostResult) -> RunResult {
+        let HostResult { jobs, notes, resets, software: _, series, timeline, threads, host_memory } =
+            host_result;
+        let host_thread = threads.first().filter(|_| threads.len() == 1);
+        let host_thread = host_thread.and_then(|thread| thread.cpu);
+        let longest_wait =
+            threads.into_iter().max_by_key(|thread| (thread.waited, thread.switches));
+        let warnings = warning::of_thread("host", longest_wait).into_iter().collect();
+        RunResult {
+            jobs,
+            notes,
+            resets,
+            host_thread,
+            series,
+            timeline,
+            warnings,
+            host_memory,
+            ..RunResult::default()
+        }
     }
 
-    /// With what its device has to tell.
-    pub(crate) fn beside(told: HostResult, device: DeviceStats) -> RunResult {
-        let software = told.software;
+    /// Adds the statistics of the device.
+    pub(crate) fn with_device(
+        host_result: HostResult,
+        device: DeviceStats,
+        plan: &Plan,
+    ) -> RunResult {
+        let software = host_result.software;
         let flash =
             device.flash.map(|stats| FlashStats { software: stats.software.or(software), ..stats });
-        RunResult { faults: device.faults, flash, ..RunResult::of(told) }
+        let mut run_result =
+            RunResult { faults: device.faults, flash, ..RunResult::of(host_result) };
+        run_result.warnings.extend(warning::of_thread("device", device.thread));
+        let stats =
+            run_result.flash.and_then(|stats| stats.software).zip(plan.medium.flash.as_ref());
+        if let Some((stats, flash)) = stats {
+            let unit_bytes = flash.spec.geometry.unit_bytes.into();
+            run_result.warnings.extend(warning::of_flash(&stats, unit_bytes));
+            run_result.warnings.extend(warning::of_reads(&stats));
+        }
+        run_result
+    }
+
+    /// Adds the warnings about the breakdowns of a live run.
+    pub(crate) fn with_live_warnings(mut self, plan: &Plan) -> RunResult {
+        self.warnings.extend(warning::of_breakdowns(plan, &self.jobs));
+        self
     }
 }
 
-/// How long the parts of a simulated world were busy.
+/// Busy times of the parts of a simulated world.
+#[derive(Clone)]
 pub struct Busy {
     pub of: Span,
     /// The link towards the host.
     pub up: Span,
     /// The link towards the device.
     pub down: Span,
-    /// TLPs that went each way, up first.
-    pub tlps: (u64, u64),
-    /// Each host core, at work.
+    /// Packets towards the host and towards the device; of an array, on the links of all members.
+    pub packets: (Packets, Packets),
+    /// Work time of each host core.
     pub cores: Vec<Span>,
-    /// Each host core, looking at memory in vain.
+    /// Time of each host core in polls that found no completion.
     pub polling: Vec<Span>,
 }
 
-/// What a host has to tell of its run.
+/// Host side of the result of a run.
 #[derive(Default)]
 pub struct HostResult {
     pub(crate) jobs: Vec<(Job, JobResult)>,
     pub(crate) notes: Vec<String>,
     pub(crate) resets: u32,
-    /// What flash software on the host has done.
+    /// Statistics of an FTL on the host.
     pub(crate) software: Option<ftl::Stats>,
     pub(crate) series: Option<TimeSeries>,
-    /// What the host's thread had of a processor.
-    pub(crate) host_thread: Option<Span>,
+    pub(crate) timeline: Option<Timeline>,
+    /// Processor use of the host's threads; none in virtual time.
+    pub(crate) threads: Vec<ThreadUse>,
+    pub(crate) host_memory: Option<host_flash::Memory>,
 }
 
 impl HostResult {
@@ -111,7 +163,7 @@ impl HostResult {
         self.notes.extend(next.notes);
     }
 
-    /// Something went wrong that no operation can be blamed for.
+    /// Records a failure outside of an operation in the last job.
     pub(crate) fn fail(&mut self, message: String) {
         if let Some((_, job_result)) = self.jobs.last_mut() {
             job_result.fail(message);
@@ -119,26 +171,30 @@ impl HostResult {
     }
 }
 
-/// What flash software devices have, while it works.
-pub(crate) fn look_at(devices: &[Device], look: &mut Look) {
+/// Adds the FTL counters of the devices to a sample.
+pub(crate) fn sample_flash(devices: &[Device], sample: &mut Sample) {
     let software = flash_of(devices).and_then(|stats| stats.software);
-    look.software = look.software.or(software.map(|stats| stats.counters));
+    sample.software = sample.software.or(software.map(|stats| stats.counters));
 }
 
-/// What a device has to tell of its run.
+/// Device side of the result of a run.
 pub(crate) struct DeviceStats {
     pub(crate) faults: Vec<(String, u64)>,
     pub(crate) flash: Option<FlashStats>,
+    /// Processor use of its thread; none if it has none of its own.
+    pub(crate) thread: Option<ThreadUse>,
 }
 
 impl DeviceStats {
-    /// An array has no faults: those of the first are all.
+    /// An array has no faults, so the counts of the first device are complete.
     pub(crate) fn of(devices: &[Device]) -> DeviceStats {
-        DeviceStats { faults: devices[0].fault_counts(), flash: flash_of(devices) }
+        DeviceStats { faults: devices[0].fault_counts(), flash: flash_of(devices), thread: None }
     }
 }
 
-/// Switches devices off, and keeps their state where the plan says.
-pub(crate) fn leave(devices: Vec<Device>, plan: &Plan) -> Result<(), RunError> {
-    devices.into_iter().try_for_each(|device| device.switch_off().save(plan))
+/// Powers the devices off and saves their state as the plan says: of all, also where one fails.
+pub(crate) fn switch_off_all(devices: Vec<Device>, plan: &Plan) -> Result<(), RunError> {
+    let save = |(number, device): (u32, Device)| device.switch_off().save(&of_member(plan, number));
+    let saved: Vec<_> = (0..).zip(devices).map(save).collect();
+    saved.into_iter().collect()
 }

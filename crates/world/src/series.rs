@@ -1,9 +1,9 @@
-//! Time series: what a run gives and what it costs its host, interval by interval.
+//! Time series: throughput, latency and host resources of a run, by interval.
 //!
-//! What ends is counted where it ends, into windows ([`workload::stats::Windows`]); what is, is looked at
-//! when a window closes: flash software, host memory and cores. After the instrument of Myoungsoo Jung and
-//! Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU", section 3, who had Iometer record
-//! all of these over time.
+//! Completed operations are counted into windows ([`workload::stats::Windows`]). FTL counters, host memory
+//! and cores are sampled at the end of each window. The instrument follows Myoungsoo Jung and Mahmut
+//! Kandemir, "Challenges in Getting Flash Drives Closer to CPU", section 3, with an Iometer that records all
+//! of these over time.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,35 +14,34 @@ use serde_json::{Value, json};
 use workload::pattern::OpKind;
 use workload::stats::{Counts, Windows};
 
-/// A run, interval by interval.
 #[derive(Clone, Debug, Default)]
 pub struct TimeSeries {
     /// The length of an interval.
     pub interval: Span,
-    /// Each, in order; the last is a whole one too.
+    /// The intervals in order; only complete ones.
     pub points: Vec<Point>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// Its end, from when the first jobs began.
+    /// End of the interval, from the start of the first jobs.
     pub at: Span,
-    /// Reads that ended in it.
+    /// Reads that completed in the interval.
     pub reads: Counts,
-    /// Writes that ended in it.
+    /// Writes that completed in the interval.
     pub writes: Counts,
-    /// Units that the host wrote and units that flash software programmed, where that tells.
+    /// Mapping units that the host wrote, and units that the FTL programmed; none without an FTL.
     pub units: Option<(u64, u64)>,
-    /// Host memory at its end, bytes: what of the memory that the device can reach is handed out (queues,
-    /// callers' buffers), and what flash software on the host takes (its map, tables, write buffer and
-    /// pages).
+    /// Host memory in use at the end of the interval, bytes: allocated memory that the device can access
+    /// (queues, callers' buffers), and memory of an FTL on the host (map, tables, write buffer and pages).
     pub memory_bytes: u64,
-    /// What of all cores' time was taken, in thousandths. None live: nobody counts it there.
+    /// Utilisation of all cores, in thousandths. Live: CPU time of the host's thread, polling included. None
+    /// where the host shares its thread with the device, or has several.
     pub cores_per_mille: Option<u64>,
 }
 
 impl Point {
-    /// Units programmed for each that the host wrote, in thousandths. None: it wrote none.
+    /// Write amplification in thousandths. None: the host wrote no units.
     pub fn amplification_per_mille(&self) -> Option<u64> {
         let (host, programmed) = self.units?;
         (programmed * 1000).checked_div(host)
@@ -58,14 +57,14 @@ impl Point {
     }
 }
 
-/// What is there to be looked at when an interval ends.
+/// Sample at the end of an interval.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
-    /// The flash software's counters, wherever it runs.
+pub struct Sample {
+    /// Counters of the FTL, on the device or on the host.
     pub software: Option<Counters>,
     /// Host memory, bytes.
     pub memory_bytes: u64,
-    /// How long each core has been busy so far.
+    /// Cumulative busy time of each core.
     pub cores: Option<Vec<Span>>,
 }
 
@@ -74,22 +73,23 @@ pub struct Recorder {
     begun: Cell<Option<Time>>,
     reads: RefCell<Windows>,
     writes: RefCell<Windows>,
-    looks: RefCell<Vec<Look>>,
+    /// Samples and their times: live, one may be late.
+    samples: RefCell<Vec<(Time, Sample)>>,
 }
 
 impl Recorder {
-    /// One of intervals of this length.
+    /// A recorder with this interval.
     pub fn new(interval: Span) -> Recorder {
         Recorder {
             interval,
             begun: Cell::new(None),
             reads: RefCell::new(Windows::of(interval)),
             writes: RefCell::new(Windows::of(interval)),
-            looks: RefCell::default(),
+            samples: RefCell::default(),
         }
     }
 
-    /// A read or a write has ended.
+    /// Counts a completed read or write.
     pub fn note(&self, kind: OpKind, now: Time, bytes: u32, took: Span) {
         let Some(begun) = self.begun.get() else { return };
         let windows = match kind {
@@ -100,50 +100,52 @@ impl Recorder {
         windows.borrow_mut().count(now.since(begun), bytes, took);
     }
 
-    /// Looks at the beginning and at each interval's end, for ever.
-    pub async fn watch(&self, rt: &Rt, look: impl Fn() -> Look) {
+    /// Takes a sample at the start and at the end of each interval; never returns.
+    pub async fn watch(&self, rt: &Rt, sample: impl Fn() -> Sample) {
         let begun = rt.now();
         self.begun.set(Some(begun));
-        self.looks.borrow_mut().push(look());
+        self.samples.borrow_mut().push((begun, sample()));
         for next in 1.. {
             rt.sleep_until(begun + self.interval * next).await;
-            self.looks.borrow_mut().push(look());
+            self.samples.borrow_mut().push((rt.now(), sample()));
         }
     }
 
-    /// What was taken down: whole intervals.
+    /// The recorded series: complete intervals only.
     pub fn series(&self) -> TimeSeries {
         let (reads, writes) = (self.reads.borrow(), self.writes.borrow());
         let of = |windows: &Windows, at: usize| windows.counts().get(at).copied();
-        let looks = self.looks.borrow();
-        let points = looks.windows(2).zip(0..).map(|(pair, at)| Point {
+        let samples = self.samples.borrow();
+        let pairs = samples.windows(2).map(|pair| (&pair[0], &pair[1]));
+        let points = pairs.zip(0..).map(|((from, to), at)| Point {
             at: self.interval * (at as u64 + 1),
             reads: of(&reads, at).unwrap_or_default(),
             writes: of(&writes, at).unwrap_or_default(),
-            units: pair[0].software.zip(pair[1].software).map(|(before, after)| {
+            units: from.1.software.zip(to.1.software).map(|(before, after)| {
                 let programmed = |of: &Counters| {
                     of.programmed_units + of.copied_units + of.meta_units + of.padding_units
                 };
                 (after.host_units - before.host_units, programmed(&after) - programmed(&before))
             }),
-            memory_bytes: pair[1].memory_bytes,
-            cores_per_mille: busy(&pair[0], &pair[1], self.interval),
+            memory_bytes: to.1.memory_bytes,
+            cores_per_mille: busy(&from.1, &to.1, to.0.since(from.0)),
         });
         TimeSeries { interval: self.interval, points: points.collect() }
     }
 }
 
-/// What of all cores' time was taken between two looks, in thousandths.
-fn busy(before: &Look, after: &Look, interval: Span) -> Option<u64> {
-    let sum =
-        |look: &Look| look.cores.as_ref().map(|cores| cores.iter().map(|one| one.0).sum::<u64>());
+/// Utilisation of all cores between two samples, in thousandths.
+fn busy(before: &Sample, after: &Sample, interval: Span) -> Option<u64> {
+    let sum = |sample: &Sample| {
+        sample.cores.as_ref().map(|cores| cores.iter().map(|one| one.0).sum::<u64>())
+    };
     let all = interval.0 * after.cores.as_ref()?.len() as u64;
-    // A core is busy from the moment that work is given to it: the last may reach past the end.
+    // A core counts as busy as soon as work is assigned, so the last item may extend past the end.
     Some(((sum(after)? - sum(before)?) * 1000 / all.max(1)).min(1000))
 }
 
 impl TimeSeries {
-    /// As JSON: times in nanoseconds, counts as they are.
+    /// As JSON, with times in nanoseconds.
     pub fn to_json(&self) -> Value {
         let kind = |of: &Counts| {
             json!({
@@ -168,7 +170,7 @@ impl TimeSeries {
     }
 }
 
-/// A table, a line an interval: what nobody could tell is a dash.
+/// A table with a line per interval; unknown values are dashes.
 impl fmt::Display for TimeSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -212,19 +214,19 @@ mod tests {
     use super::*;
     use runtime::Log;
 
-    /// Intervals of 10 ms, of which each has what ended in it, and what changed in it.
+    /// Each interval of 10 ms has the operations that completed and the counters that changed in it.
     #[test]
-    fn what_ends_and_what_is_are_of_one_interval() {
+    fn operations_and_samples_belong_to_the_same_interval() {
         let rt = Rt::simulated(None, Log::Off);
         let (recorder, steps) = (Recorder::new(Span::ms(10)), Cell::new(0_u64));
-        let look = || {
+        let sample = || {
             let step = steps.replace(steps.get() + 1);
             let counters = Counters {
                 host_units: 10 * step,
                 programmed_units: 30 * step,
                 ..Counters::default()
             };
-            Look {
+            Sample {
                 software: Some(counters),
                 memory_bytes: 100 + step,
                 cores: Some(vec![Span::ms(5 * step), Span::ZERO]),
@@ -237,7 +239,7 @@ mod tests {
                 recorder.note(OpKind::Flush, rt.now(), 0, Span::us(4));
                 rt.sleep(Span::ms(13)).await;
             };
-            runtime::race(work, recorder.watch(&rt, look)).await;
+            runtime::race(work, recorder.watch(&rt, sample)).await;
         });
         let series = recorder.series();
         assert_eq!(series.points.len(), 2, "whole intervals only");

@@ -5,12 +5,13 @@ use bus::sim::{SimBus, SimHost};
 use plan::Plan;
 use runtime::{Log, Rng, Rt};
 
+use crate::device::MediumState;
 use crate::drive::{OWN_CORES, drive};
 use crate::error::RunError;
 use crate::interfaces::{Interface, Row};
-use crate::members::{buses, link_busy, simulated_devices, tlps, traces};
-use crate::run_result::{Busy, DeviceStats, Options, RunResult, leave, look_at};
-use crate::series::Look;
+use crate::members::{buses, link_busy, packets, simulated_devices, traces, traces_of};
+use crate::run_result::{Busy, DeviceStats, Options, RunResult, sample_flash, switch_off_all};
+use crate::series::Sample;
 use crate::work::Work;
 use crate::{device, pci};
 
@@ -21,42 +22,71 @@ pub fn simulate(
     work: &Work,
     options: Options,
 ) -> Result<RunResult, RunError> {
+    on_state(row, plan, work, options, None)
+}
+
+/// As [`simulate`], on flash in this state, as [`MediumState::new`] gives it for the plan. Nothing is saved:
+/// the state after the run is dropped.
+///
+/// # Errors
+/// As for [`simulate`]; also if the plan has an array, whose members have a state each.
+pub fn simulate_on(
+    row: &'static Row,
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+    state: MediumState,
+) -> Result<RunResult, RunError> {
+    on_state(row, plan, work, options, Some(state))
+}
+
+fn on_state(
+    row: &'static Row,
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+    state: Option<MediumState>,
+) -> Result<RunResult, RunError> {
     device::check(row, plan)?;
-    let rt = Rt::simulated(Some(traces(row, plan, 0)), options.log.clone());
+    let is_saved = state.is_none();
+    let rt = Rt::simulated(Some(traces_of(row, plan, 0, &options)), options.log.clone());
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
     }
     let buses = buses(row, &rt, plan);
-    let devices = simulated_devices(row, &rt, &buses, plan)?;
-    let ports = |member: usize, number| buses[member].host(core(plan, number));
+    let devices = simulated_devices(row, &rt, &buses, plan, state)?;
+    let ports = |member: usize, number| buses[member].host(core(row, plan, number));
     let busy = || (0..plan.host.cores).map(|core| buses[0].core_busy(core)).collect();
-    let beside = |look: &mut Look| {
-        look_at(&devices, look);
-        look.cores = Some(busy());
+    let add_to_sample = |sample: &mut Sample| {
+        sample_flash(&devices, sample);
+        sample.cores = Some(busy());
     };
     let job_result = rt.block_on(async {
         pci::bring_up(row, &buses, plan).await?;
-        drive(row, &rt, plan, work, &options, &ports, &beside).await
+        drive(row, &rt, plan, work, &options, &ports, &add_to_sample).await
     });
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
         up: link_busy(&buses[0], Way::Up),
         down: link_busy(&buses[0], Way::Down),
-        tlps: (tlps(&buses, Way::Up), tlps(&buses, Way::Down)),
+        packets: (packets(&buses, Way::Up), packets(&buses, Way::Down)),
         cores: busy(),
         polling: (0..plan.host.cores).map(|core| buses[0].core_polling(core)).collect(),
     };
     let timed_events = rt.timed_events();
-    let tale = DeviceStats::of(&devices);
-    leave(devices, plan)?;
-    let run_result = RunResult::beside(job_result?, tale);
+    let device_stats = DeviceStats::of(&devices);
+    match is_saved {
+        true => switch_off_all(devices, plan)?,
+        false => devices.into_iter().for_each(|device| drop(device.switch_off())),
+    }
+    let run_result = RunResult::with_device(job_result?, device_stats, plan);
     Ok(RunResult { timed_events: Some(timed_events), busy: Some(busy), ..run_result })
 }
 
-/// A device and a connected driver in virtual time, for who speaks to the driver without an engine.
+/// Runs `body` with a device and a connected driver in virtual time, without a load generator.
 ///
 /// # Errors
-/// The plan lacks what the interface needs, or the driver could not be started.
+/// The interface does not support the plan, or the driver failed to start.
 pub fn in_virtual_time<I: Interface, T>(
     plan: &Plan,
     log: Log,
@@ -65,7 +95,7 @@ pub fn in_virtual_time<I: Interface, T>(
     on_cores_in_virtual_time::<I, T>(plan, log, 1, body)
 }
 
-/// The same, with a port of the driver on each of so many cores.
+/// As [`in_virtual_time`], with a port of the driver on each of `cores` cores.
 ///
 /// # Errors
 /// As for [`in_virtual_time`].
@@ -79,23 +109,26 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     device::check(row, plan)?;
     let rt = Rt::simulated(Some(traces(row, plan, 0)), log);
     let buses = buses(row, &rt, plan);
-    let _devices = simulated_devices(row, &rt, &buses, plan)?;
+    let _devices = simulated_devices(row, &rt, &buses, plan, None)?;
     let done = rt.block_on(async {
         pci::bring_up(row, &buses, plan).await?;
-        let own = (0..(row.own_cores)(plan)).map(|own| plan.host.cores + own);
+        let own = (row.own_cores)(plan) + (row.reserved_cores)(plan);
+        let own = (0..own as usize).map(|own| core(row, plan, OWN_CORES + own));
         let cores: Vec<_> = (0..cores).chain(own).collect();
         let ports = buses.iter().flat_map(|bus| cores.iter().map(|core| bus.host(*core)));
-        let driver = I::connect(ports.collect(), plan).await.map_err(RunError::of)?;
+        let driver = I::connect(ports.collect(), plan).await?;
         Ok(body(&rt, &buses[0], driver).await)
     });
     rt.drop_tasks();
     done
 }
 
-/// The core of the port of this number.
-fn core(plan: &Plan, number: usize) -> u32 {
+/// Core of the port of this number.
+fn core(row: &'static Row, plan: &Plan, number: usize) -> u32 {
+    let (own, reserved) = ((row.own_cores)(plan), (row.reserved_cores)(plan));
     match number.checked_sub(OWN_CORES) {
-        Some(own) => plan.host.cores + own as u32,
-        None => number as u32 % plan.host.cores,
+        Some(number) if (number as u32) < own => plan.host.cores + number as u32,
+        Some(number) => plan.host.cores - 1 - (number as u32 - own),
+        None => number as u32 % (plan.host.cores - reserved),
     }
 }

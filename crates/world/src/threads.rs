@@ -1,14 +1,15 @@
-//! A live host of several threads: each has a queue pair, a part of host memory, and the engines of its
+//! A live host with several threads. Each has a queue pair, a part of host memory, and the engines of its
 //! clones.
 //!
-//! The first thread has the controller, beside its own work. The clones of a group are dealt out in turn, and
-//! no group begins before all threads have ended the one before. What is verified is held against one ledger,
-//! under a lock; where nothing is, threads share nothing on the way of a command.
+//! The first thread also runs the controller. The clones of a group are distributed round robin, and a group
+//! starts after all threads have ended the previous one. Verification uses one ledger under a lock; without
+//! verification, the I/O paths of the threads share nothing.
 
 use std::cell::Cell;
 use std::future::pending;
 use std::path::Path;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
@@ -26,29 +27,30 @@ use crate::engine::{self, Checks, Progress};
 use crate::error::RunError;
 use crate::groups::{GroupContext, Watched, check_buffers, checks, run_group, target};
 use crate::interfaces::{NVME, clamped, controller_options, queue_options};
-use crate::live::{DeviceThread, on_a_thread, shared, until};
-use crate::members::traces;
+use crate::live::{DeviceThread, on_a_thread, until};
+use crate::members::{shared, traces_of};
+use crate::processor::timed;
 use crate::run_result::{HostResult, Options, RunResult};
+use crate::timeline::Sampler;
 use crate::work::{Work, verifies};
 use plan::Plan;
 
-/// How often a thread that has ended a group looks whether all have.
+/// Poll interval of a thread that waits for the other threads to end a group.
 const GROUP_POLL: Span = Span::us(100);
 
-/// How often the first thread looks whether the device lives, which may be a system call.
-const LOOK: Span = Span::ms(2);
+/// Poll interval of the first thread for the liveness of the device, which may need a system call.
+const LIVENESS_POLL: Span = Span::ms(2);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Where<'a> {
-    /// On a thread of its own.
+    /// On its own thread in this process.
     Thread,
-    /// In the process that listens at this socket, over shared memory.
+    /// In the process that listens at this socket, through shared memory.
     Socket(&'a Path),
-    /// The function of the vfio-user server that listens at this socket.
+    /// Function of the vfio-user server that listens at this socket.
     VfioUser(&'a Path),
 }
 
-/// What leads to the device.
 enum Bus {
     Shared(Shared),
     VfioUser(Arc<Connection>),
@@ -63,10 +65,10 @@ impl Bus {
     }
 }
 
-/// The device, as the first thread looks after it.
+/// Liveness of the device, which the first thread watches.
 trait Device {
-    /// It works; or it has failed to, and says why in the end.
-    fn is_there(&self) -> bool {
+    /// Whether the device has started or failed.
+    fn is_ready(&self) -> bool {
         true
     }
 
@@ -74,8 +76,8 @@ trait Device {
 }
 
 impl Device for DeviceThread<'_> {
-    fn is_there(&self) -> bool {
-        DeviceThread::is_there(self)
+    fn is_ready(&self) -> bool {
+        DeviceThread::is_ready(self)
     }
 
     fn has_ended(&mut self) -> bool {
@@ -95,28 +97,29 @@ impl Device for Arc<Connection> {
     }
 }
 
-/// What the threads of a host share.
+/// State that the threads of a host share.
 struct HostThreads<'a> {
     plan: &'a Plan,
     work: &'a Work,
     bus: Bus,
-    /// What the device holds when the work begins is not known.
+    /// The device may hold data of other writers.
     contents_unknown: bool,
+    /// Maximum number of operations of each thread in a timeline.
+    timeline: Option<u32>,
     progress: Vec<Arc<Progress>>,
     checks: OnceLock<Arc<Checks>>,
-    /// Threads that have ended each group.
+    /// Number of threads that have ended each group.
     ended: Vec<AtomicU32>,
-    /// A thread has failed: the others stop.
+    /// A thread has failed, so the others stop.
     failed: AtomicBool,
     /// The device's thread has ended.
     dead: AtomicBool,
 }
 
-/// Runs work live on NVMe, the host on so many threads, this one among them. There are no more threads than
-/// clones that run at once.
+/// Runs work live on NVMe with `threads` host threads including this one, at most one per concurrent clone.
 ///
 /// # Errors
-/// Among others: the controller has fewer queues than there are threads.
+/// Among others, the controller has fewer queues than there are threads.
 pub fn live_in_host_threads(
     plan: &Plan,
     work: &Work,
@@ -129,57 +132,64 @@ pub fn live_in_host_threads(
     plan.host.queues = threads as u32;
     let plan = &plan;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let traces = traces(NVME, plan, plan.run.breakdown_sample.ilog2());
+    let traces = traces_of(NVME, plan, plan.run.breakdown_sample.ilog2(), &options);
     let host_threads = |bus, contents_unknown| HostThreads {
         plan,
         work,
         bus,
         contents_unknown,
+        timeline: options.timeline.map(|most| most.div_ceil(threads as u32)),
         progress: (0..threads).map(|_| Arc::default()).collect(),
         checks: OnceLock::new(),
         ended: work.groups().iter().map(|_| AtomicU32::new(0)).collect(),
         failed: AtomicBool::new(false),
         dead: AtomicBool::new(false),
     };
-    match device {
+    let run_result = match device {
         Where::Thread => {
             let shared = shared(NVME, plan)?;
             let host_threads = host_threads(Bus::Shared(shared.clone()), false);
             std::thread::scope(|scope| {
                 let mut device = on_a_thread(NVME, scope, plan, vec![shared], traces.clone())?;
-                let job_result = host_threads.runs(&options, traces, &mut device);
-                let tale = device.stop()?;
-                job_result.map(|told| RunResult::beside(told, tale))
+                let job_result = host_threads.run_all(&options, traces, &mut device);
+                let device_stats = device.stop()?;
+                job_result
+                    .map(|host_result| RunResult::with_device(host_result, device_stats, plan))
             })
         }
         Where::Socket(socket) => {
-            (NVME.check)(plan).map_err(RunError)?;
-            let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
+            (NVME.check)(plan)?;
+            let (shared, mut client) = live::connect(socket, bytes, base)?;
             let host_threads = host_threads(Bus::Shared(shared.with_masks(NVME.masks)), true);
-            host_threads.runs(&options, traces, &mut client).map(RunResult::of)
+            host_threads.run_all(&options, traces, &mut client).map(RunResult::of)
         }
         Where::VfioUser(socket) => {
             let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
-            let mut connection = Arc::new(connection.map_err(RunError::of)?);
+            let mut connection = Arc::new(connection?);
             let note = connection.note();
             let host_threads = host_threads(Bus::VfioUser(connection.clone()), true);
-            let mut told = host_threads.runs(&options, traces, &mut connection)?;
-            told.notes.extend(note);
-            Ok(RunResult::of(told))
+            let mut host_result = host_threads.run_all(&options, traces, &mut connection)?;
+            host_result.notes.extend(note);
+            Ok(RunResult::of(host_result))
         }
-    }
+    };
+    run_result.map(|run_result| run_result.with_live_warnings(plan))
 }
 
-/// What two threads have to tell.
-fn together(mut all: HostResult, one: HostResult) -> HostResult {
+/// Merges the results of two threads.
+fn merge_results(mut all: HostResult, one: HostResult) -> HostResult {
     for ((_, job_result), (_, other)) in all.jobs.iter_mut().zip(&one.jobs) {
         job_result.merge(other);
     }
     all.notes.extend(one.notes);
+    all.threads.extend(one.threads);
+    if let (Some(timeline), Some(other)) = (&mut all.timeline, one.timeline) {
+        timeline.merge(other);
+    }
     all
 }
 
-/// Dropped, it tells the others that its thread has failed.
+/// Sets the failure flag on drop, so that the other threads stop.
 struct Failing<'a>(&'a AtomicBool);
 
 impl Drop for Failing<'_> {
@@ -189,8 +199,8 @@ impl Drop for Failing<'_> {
 }
 
 impl HostThreads<'_> {
-    /// All threads, until the last has ended.
-    fn runs(
+    /// Runs all threads and waits for them.
+    fn run_all(
         &self,
         options: &Options,
         traces: Traces,
@@ -201,31 +211,32 @@ impl HostThreads<'_> {
             let others = (1..self.progress.len()).map(|number| {
                 let (queues, traces) = (queues.clone(), traces.clone());
                 let body = async move |rt: &Rt, port: &LiveHost| {
-                    self.works(rt, port, queues, number).await
+                    self.run_clones(rt, port, queues, number).await
                 };
-                let host = Builder::new().name(format!("host {number}"));
-                host.spawn_scoped(scope, move || self.host(number, traces, body))
+                let builder = Builder::new().name(format!("host {number}"));
+                builder.spawn_scoped(scope, move || self.run_thread(number, traces, body))
             });
             let others = others.collect::<Result<Vec<_>, _>>();
             let others =
-                others.map_err(|error| RunError(format!("a thread of the host: {error}")))?;
-            let first = self.host(0, traces, async |rt, port| {
-                self.leads(rt, port, options, granter, queues, device).await
+                others.map_err(|why| RunError::Thread { thread: "a thread of the host", why })?;
+            let first = self.run_thread(0, traces, async |rt, port| {
+                self.run_first(rt, port, options, granter, queues, device).await
             });
             let rest = others.into_iter().map(|other| match other.join() {
                 Ok(job_result) => job_result,
-                Err(_) => Err(RunError("a thread of the host has panicked".into())),
+                Err(_) => Err(RunError::Panicked("a thread of the host")),
             });
-            // All are waited for, whatever the first says.
+            // All threads are joined even if the first has failed.
             let job_result: Vec<Result<HostResult, RunError>> =
                 std::iter::once(first).chain(rest).collect();
-            let told = job_result.into_iter().reduce(|all, one| Ok(together(all?, one?)));
-            told.expect("there is a first")
+            let host_result =
+                job_result.into_iter().reduce(|all, one| Ok(merge_results(all?, one?)));
+            host_result.expect("there is a first thread")
         })
     }
 
-    /// A thread of the host: an executor, and its part of the memory.
-    fn host(
+    /// One host thread with its executor and its part of the memory.
+    fn run_thread(
         &self,
         number: usize,
         traces: Traces,
@@ -234,30 +245,32 @@ impl HostThreads<'_> {
         let failing = Failing(&self.failed);
         let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
         let port = self.bus.host_of(&rt, number, self.progress.len());
-        let job_result = rt.block_on(async {
-            let watch = async {
-                let has_failed = || self.failed.load(Ordering::Acquire);
-                until(&rt, || self.dead.load(Ordering::Acquire) || has_failed()).await;
-                if self.dead.load(Ordering::Acquire) {
-                    port.mark_gone();
+        let (job_result, thread) = timed(|| {
+            rt.block_on(async {
+                let watch = async {
+                    let has_failed = || self.failed.load(Ordering::Acquire);
+                    until(&rt, || self.dead.load(Ordering::Acquire) || has_failed()).await;
+                    if self.dead.load(Ordering::Acquire) {
+                        port.mark_gone();
+                    }
+                    until(&rt, has_failed).await;
+                };
+                match race(run(&rt, &port), watch).await {
+                    Either::First(job_result) => job_result,
+                    // The thread that failed returns the error.
+                    Either::Second(()) => Ok(HostResult::default()),
                 }
-                until(&rt, has_failed).await;
-            };
-            match race(run(&rt, &port), watch).await {
-                Either::First(job_result) => job_result,
-                // Another thread says why.
-                Either::Second(()) => Ok(HostResult::default()),
-            }
+            })
         });
         rt.drop_tasks();
         if job_result.is_ok() {
             std::mem::forget(failing);
         }
-        job_result
+        job_result.map(|host_result| HostResult { threads: vec![thread], ..host_result })
     }
 
-    /// The first thread: its own work, and what all the others need of the controller.
-    async fn leads(
+    /// The first thread: its own clones, and the controller's work for all threads.
+    async fn run_first(
         &self,
         rt: &Rt,
         port: &LiveHost,
@@ -266,41 +279,43 @@ impl HostThreads<'_> {
         queues: Queues,
         device: &mut impl Device,
     ) -> Result<HostResult, RunError> {
-        // A device that failed to start says why when it is stopped.
-        until(rt, || device.is_there()).await;
+        // If the device failed to start, `stop` returns the error.
+        until(rt, || device.is_ready()).await;
         let watch = async {
             loop {
                 options.progress.set(self.operations());
                 self.dead.fetch_or(device.has_ended(), Ordering::Release);
-                rt.sleep(LOOK).await;
+                rt.sleep(LIVENESS_POLL).await;
             }
         };
         let run = async {
             let wanted = controller_options(self.plan, self.progress.len() as u16);
-            let controller = Controller::start(port.clone(), wanted).await.map_err(RunError::of)?;
+            let controller = Controller::start(port.clone(), wanted).await?;
             let resets = Cell::new(0);
             let work = async {
-                let mut work = pin!(self.works(rt, port, queues, 0));
+                let mut work = pin!(self.run_clones(rt, port, queues, 0));
                 let mut serve = pin!(granter.serve(&controller));
                 match race(&mut work, &mut serve).await {
-                    Either::First(Ok(told)) => {
+                    Either::First(Ok(host_result)) => {
                         serve.await;
-                        Ok(told)
+                        Ok(host_result)
                     }
                     Either::First(failed) => failed,
-                    Either::Second(()) => unreachable!("this thread has a queue, or asks for one"),
+                    Either::Second(()) => {
+                        unreachable!("this thread holds a queue or a request for one")
+                    }
                 }
             };
             let reset = self.resets(rt, &controller, options.resets, &resets);
-            let mut told = match race(work, reset).await {
-                Either::First(told) => told?,
+            let mut host_result = match race(work, reset).await {
+                Either::First(host_result) => host_result?,
                 Either::Second(failed) => return Err(failed),
             };
-            told.resets = resets.get();
+            host_result.resets = resets.get();
             if let Err(error) = controller.shutdown().await {
-                told.fail(format!("shutdown: {error}"));
+                host_result.fail(format!("shutdown: {error}"));
             }
-            Ok(told)
+            Ok(host_result)
         };
         match race(run, watch).await {
             Either::First(job_result) => {
@@ -311,8 +326,8 @@ impl HostThreads<'_> {
         }
     }
 
-    /// One thread's clones, group by group, on a queue of its own.
-    async fn works(
+    /// Runs the clones of one thread by group, on its own queue.
+    async fn run_clones(
         &self,
         rt: &Rt,
         port: &LiveHost,
@@ -320,45 +335,49 @@ impl HostThreads<'_> {
         number: usize,
     ) -> Result<HostResult, RunError> {
         let options = queue_options(self.plan, number as u16);
-        let mine = queues.queue(port, options).await.map_err(|error| {
-            RunError(format!("thread {} of {}: {error}", number + 1, self.progress.len()))
+        let own_queue = queues.queue(port, options).await.map_err(|why| {
+            let of = self.progress.len();
+            RunError::Queue { number: number + 1, of, why }
         })?;
         drop(queues);
-        let geometry = mine.queue().geometry();
+        let geometry = own_queue.queue().geometry();
+        let seed = self.plan.run.seed.wrapping_add(number as u64);
+        let sampler = self.timeline.map(|most| Rc::new(Sampler::new(NVME, seed, most)));
         let context = GroupContext {
             row: NVME,
             run: &|_, source, setup| {
-                let (rt, disk) = (rt.clone(), mine.queue().clone());
+                let (rt, disk) = (rt.clone(), own_queue.queue().clone());
                 Box::pin(async move { engine::run(&rt, source, disk, setup).await })
             },
             port: &|_| port.clone(),
             target: target(geometry),
             checks: self.checks(geometry.blocks),
             progress: &self.progress[number],
-            watched: Watched { hold: None, series: None, run_recorder: None },
-            deal: (number, self.progress.len()),
+            watched: Watched { sampler: sampler.clone(), ..Watched::default() },
+            thread: (number, self.progress.len()),
         };
-        check_buffers(self.work, geometry, port.arena(), context.deal)?;
-        let mut told = HostResult::default();
+        check_buffers(self.work, geometry, port.arena(), context.thread)?;
+        let mut host_result = HostResult::default();
         if number == 0 {
-            let depth = mine.queue().depth().into();
-            told.notes.extend(clamped(self.plan.host.queue_depth, depth));
+            let depth = own_queue.queue().depth().into();
+            host_result.notes.extend(clamped(self.plan.host.queue_depth, depth));
         }
         for (group, ended) in self.work.groups().into_iter().zip(&self.ended) {
-            told.add(run_group(rt, self.plan, self.work, group, &context).await?);
+            host_result.add(run_group(rt, self.plan, self.work, group, &context).await?);
             ended.fetch_add(1, Ordering::AcqRel);
             let have_all = || ended.load(Ordering::Acquire) as usize == self.progress.len();
             while !have_all() {
                 rt.sleep(GROUP_POLL).await;
             }
         }
-        if let Err(error) = mine.give_back().await {
-            told.fail(format!("shutdown: {error}"));
+        host_result.timeline = sampler.map(|sampler| sampler.timeline());
+        if let Err(error) = own_queue.give_back().await {
+            host_result.fail(format!("shutdown: {error}"));
         }
-        Ok(told)
+        Ok(host_result)
     }
 
-    /// Resets the controller so many times under the work. Ends only if that fails.
+    /// Resets the controller `wanted` times under I/O. Returns only if a reset fails.
     async fn resets(
         &self,
         rt: &Rt,
@@ -372,7 +391,7 @@ impl HostThreads<'_> {
                 rt.sleep(GROUP_POLL).await;
             }
             if let Err(error) = controller.reset().await {
-                return RunError(format!("reset under I/O: {error}"));
+                return RunError::Reset(error.into());
             }
             done.set(done.get() + 1);
         }
@@ -383,7 +402,7 @@ impl HostThreads<'_> {
         self.progress.iter().map(|progress| progress.operations()).sum()
     }
 
-    /// What all threads verify by, if any job asks for it.
+    /// Verification state of all threads, if any job has verification enabled.
     fn checks(&self, blocks: u64) -> Option<Arc<Checks>> {
         let of_this_run = || Arc::new(checks(self.plan, self.contents_unknown, blocks));
         verifies(&self.work.jobs).then(|| self.checks.get_or_init(of_this_run).clone())

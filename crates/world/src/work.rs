@@ -1,56 +1,94 @@
-//! From a job file or a recording to what engines run.
+//! Job files and recordings, and their operations for the engines.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use workload::job::{self, Job, JobFile};
+use workload::job::{self, IncludeError, Included, Job, JobErrors, JobFile, Outside};
 use workload::limits::{JOB_FILE_BYTES_MAX, RECORDING_BYTES_MAX};
-use workload::pattern::{Ops, Target};
-use workload::trace::{Extents, Map, Mapping, Reader, Recorded, Replay};
+use workload::pattern::{Ops, PatternError, Target};
+use workload::trace::{Extents, Map, Mapping, Reader, Recorded, Replay, TraceError, TraceWrong};
 
 use crate::engine::Source;
 
-/// What is to be run: jobs in groups, one group after the other.
+/// The work of a run: groups of jobs that run in sequence.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// The file that it came from.
     pub file: PathBuf,
     pub jobs: Vec<Job>,
-    /// What the file asked for and does not get, in words.
+    /// Notes on ignored options of the file.
     pub notes: Vec<String>,
-    /// How recordings are laid onto the device.
+    /// Mapping of recordings to the device's address range.
     pub mapping: Mapping,
-    /// What was seen live of what is run, if that is a recorded run.
+    /// Results of the recorded live run, if the work is a replay of one.
     pub recorded: Option<Recorded>,
+    /// The settings of the sections `[global]`.
+    pub globals: Vec<(String, String)>,
+    /// Environment variables that the job file uses, with their values.
+    pub variables: Vec<(String, String)>,
+    /// The job file with its includes, variables and settings resolved.
+    pub text: String,
 }
 
-/// Why there is nothing to run. Prints with file and line.
+/// Error in a job file or recording. The text names the file, and the line if there is one.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WorkError(String);
-
-fn fail<T>(error: impl std::fmt::Display) -> Result<T, WorkError> {
-    Err(WorkError(error.to_string()))
+#[non_exhaustive]
+pub enum WorkError {
+    /// A file cannot be read.
+    #[error("{}: cannot be read: {why}", path.display())]
+    Io { path: PathBuf, why: io::Error },
+    /// A file is too long for its kind.
+    #[error("{}: found {bytes} bytes, expected a {kind} of at most {most}", path.display())]
+    TooLong {
+        path: PathBuf,
+        /// Length of the file, or a lower bound.
+        bytes: u64,
+        /// `job file` or `recording`.
+        kind: &'static str,
+        /// Maximum length, bytes.
+        most: u64,
+    },
+    /// The job file has errors.
+    #[error(transparent)]
+    Job(#[from] JobErrors),
+    /// A line of a recording is invalid.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A recording does not fit the device.
+    #[error("{}: {why}", path.display())]
+    Mapping { path: PathBuf, why: TraceWrong },
+    /// A job does not fit the device.
+    #[error("{}: {job}: {why}", path.display())]
+    Pattern { path: PathBuf, job: String, why: PatternError },
 }
 
 impl Work {
-    /// Reads a job file, or a recording as a job of its own: a file whose name ends in `.fio`, or that
-    /// has a section, is a job file.
+    /// Loads a job file, or a recording as a single job. A file with the suffix `.fio` or with a section is a
+    /// job file.
     pub fn load(path: &Path, mapping: Mapping) -> Result<Work, WorkError> {
-        // What is longer than a job file is no job file, and all that is wanted of another is its beginning.
-        let (text, length) = beginning(path, JOB_FILE_BYTES_MAX as u64)?;
+        Work::load_with(path, mapping, &[])
+    }
+
+    /// As [`Work::load`], with settings that override those of every job. Included files are sought in the
+    /// directory of the file that includes them, then in the working directory, as in fio.
+    pub fn load_with(
+        path: &Path,
+        mapping: Mapping,
+        settings: &[(String, String)],
+    ) -> Result<Work, WorkError> {
+        let outside =
+            Outside { settings, variable: &|name| std::env::var(name).ok(), include: &included };
+        // A longer file is not a job file, and the type of other files shows in their first bytes.
+        let (text, length) = beginning(path, JOB_FILE_BYTES_MAX as u64).map_err(unread(path))?;
         let is_job = path.extension().is_some_and(|ending| ending == "fio")
             || text.lines().any(|line| line.starts_with('['));
         if is_job {
             if length > JOB_FILE_BYTES_MAX as u64 {
-                let expected = format!("a job file of at most {JOB_FILE_BYTES_MAX}");
-                return fail(format!(
-                    "{}: found {length} bytes, expected {expected}",
-                    path.display()
-                ));
+                let most = JOB_FILE_BYTES_MAX as u64;
+                let path = path.to_owned();
+                return Err(WorkError::TooLong { path, bytes: length, kind: "job file", most });
             }
-            return Work::parse(path, &text, mapping);
+            return Work::parse_with(path, &text, mapping, &outside);
         }
         let text = match Recorded::begins(&text) {
             true => recording(path)?,
@@ -58,27 +96,68 @@ impl Work {
         };
         let name = path.file_stem().map_or("recording".into(), |stem| stem.to_string_lossy());
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        let recorded = Recorded::of(&path.display().to_string(), &text).or_else(fail)?;
+        let recorded = Recorded::of(&path.display().to_string(), &text)?;
         let depth = recorded.as_ref().map_or(64, |recorded| recorded.depth);
         let text = format!("[{name}]\nread_iolog={file}\niodepth={depth}\n");
-        Ok(Work { recorded, ..Work::parse(path, &text, mapping)? })
+        Ok(Work { recorded, ..Work::parse_with(path, &text, mapping, &outside)? })
     }
 
-    /// Reads the text of a job file.
+    /// Parses a job file.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All errors in the file.
     pub fn parse(path: &Path, text: &str, mapping: Mapping) -> Result<Work, WorkError> {
-        match job::parse(&path.display().to_string(), text) {
-            Ok(JobFile { jobs, notes, .. }) => {
-                let notes = notes.iter().map(ToString::to_string).collect();
-                Ok(Work { file: path.to_owned(), jobs, notes, mapping, recorded: None })
-            }
-            Err(errors) => fail(errors),
-        }
+        Work::parse_with(path, text, mapping, &Outside::none())
     }
 
-    /// The most clones that run at once.
+    /// The work of a resolved job file: the [`Work::text`] of a work that was loaded from `path`. It equals
+    /// that work but for the notes, whose lines are those of the text, and the variables.
+    ///
+    /// # Errors
+    /// All errors in the text, or that its recording is not the one of a live run that it begins as.
+    pub fn resolved(path: &Path, text: &str, mapping: Mapping) -> Result<Work, WorkError> {
+        let mut work = Work::parse(path, text, mapping)?;
+        if work.recordings().iter().any(|recording| recording == path) {
+            let (beginning, _) =
+                beginning(path, JOB_FILE_BYTES_MAX as u64).map_err(unread(path))?;
+            if Recorded::begins(&beginning) {
+                work.recorded = Recorded::of(&path.display().to_string(), &recording(path)?)?;
+            }
+        }
+        Ok(work)
+    }
+
+    /// Paths of the recordings that the jobs replay, each once.
+    pub fn recordings(&self) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        for name in self.jobs.iter().filter_map(|job| job.trace.as_ref()).flat_map(|t| &t.paths) {
+            let path = self.recording(name);
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        paths
+    }
+
+    /// Path of a recording that the job file names.
+    fn recording(&self, name: &str) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new(".")).join(name)
+    }
+
+    fn parse_with(
+        path: &Path,
+        text: &str,
+        mapping: Mapping,
+        outside: &Outside<'_>,
+    ) -> Result<Work, WorkError> {
+        let JobFile { jobs, notes, globals, variables, text } =
+            job::parse_with(&path.display().to_string(), text, outside)?;
+        let notes = notes.iter().map(ToString::to_string).collect();
+        let file = path.to_owned();
+        Ok(Work { file, jobs, notes, mapping, recorded: None, globals, variables, text })
+    }
+
+    /// Maximum number of concurrent clones.
     pub fn clones_at_once(&self) -> usize {
         self.groups().iter().map(|group| clones(group)).max().unwrap_or(1)
     }
@@ -87,7 +166,7 @@ impl Work {
         self.jobs.iter().map(|job| job.iodepth).max().unwrap_or(1)
     }
 
-    /// Jobs that run at the same time.
+    /// The groups: jobs that run concurrently.
     pub fn groups(&self) -> Vec<&[Job]> {
         let mut groups: Vec<&[Job]> = Vec::new();
         let mut from = 0;
@@ -100,8 +179,7 @@ impl Work {
         groups
     }
 
-    /// Where a clone's operations come from, and how long it waits before the first; with a line about
-    /// a recording's place on the device.
+    /// Operations and start delay of a clone, with a line about the mapping of a recording.
     pub fn source(
         &self,
         job: &Job,
@@ -116,24 +194,25 @@ impl Work {
                     source: Source::Pattern(Box::new(ops)),
                     summary: None,
                 }),
-                Err(error) => fail(format!("{}: {}: {error}", self.file.display(), job.name)),
+                Err(why) => {
+                    let (path, job) = (self.file.clone(), job.name.clone());
+                    Err(WorkError::Pattern { path, job, why })
+                }
             };
         };
         let name = &trace.paths[clone as usize % trace.paths.len()];
-        let path = self.file.parent().unwrap_or(Path::new(".")).join(name);
+        let path = self.recording(name);
         let shown = path.display().to_string();
         let open = || -> Result<Reader<BufReader<File>>, WorkError> {
             match File::open(&path) {
-                Ok(file) => Reader::new(&shown, BufReader::new(file)).or_else(fail),
-                Err(error) => fail(format!("{shown}: cannot be read: {error}")),
+                Ok(file) => Ok(Reader::new(&shown, BufReader::new(file))?),
+                Err(why) => Err(WorkError::Io { path: path.clone(), why }),
             }
         };
         let mut first_pass = open()?;
-        let extents = Extents::scan(&shown, first_pass.by_ref()).or_else(fail)?;
-        let map = match Map::new(&extents, self.mapping, target) {
-            Ok(map) => map,
-            Err(error) => return fail(format!("{shown}: {error}")),
-        };
+        let extents = Extents::scan(&shown, first_pass.by_ref())?;
+        let map = Map::new(&extents, self.mapping, target)
+            .map_err(|why| WorkError::Mapping { path: path.clone(), why })?;
         let backwards = first_pass.backwards();
         let summary = map.summary(&shown, first_pass.format(), backwards, &extents);
         let replay = Replay::new(&shown, open()?, map, trace);
@@ -143,33 +222,47 @@ impl Work {
     }
 }
 
-/// The first bytes of a file, and how many it has: at least so many, where it does not say.
-fn beginning(path: &Path, most: u64) -> Result<(String, u64), WorkError> {
-    let unread = |error| WorkError(format!("{}: cannot be read: {error}", path.display()));
-    let file = File::open(path).map_err(unread)?;
-    let says = file.metadata().map_err(unread)?.len();
+/// Reads up to `most` + 1 bytes of a file, and returns its length. The length is a lower bound if the file
+/// system reports none.
+fn beginning(path: &Path, most: u64) -> io::Result<(String, u64)> {
+    let file = File::open(path)?;
+    let reported = file.metadata()?.len();
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(unread)?;
-    let length = says.max(bytes.len() as u64);
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    let length = reported.max(bytes.len() as u64);
     Ok((String::from_utf8_lossy(&bytes).into_owned(), length))
 }
 
-/// The whole of a recording.
+fn unread(path: &Path) -> impl Fn(io::Error) -> WorkError {
+    move |why| WorkError::Io { path: path.to_owned(), why }
+}
+
 fn recording(path: &Path) -> Result<String, WorkError> {
-    let (text, length) = beginning(path, RECORDING_BYTES_MAX)?;
+    let (text, length) = beginning(path, RECORDING_BYTES_MAX).map_err(unread(path))?;
     if length > RECORDING_BYTES_MAX {
-        let expected = format!("a recording of at most {RECORDING_BYTES_MAX}");
-        return fail(format!("{}: found {length} bytes, expected {expected}", path.display()));
+        let (path, most) = (path.to_owned(), RECORDING_BYTES_MAX);
+        return Err(WorkError::TooLong { path, bytes: length, kind: "recording", most });
     }
     Ok(text)
 }
 
-/// A clone's operations, ready to be run.
+/// The file of an `include` line in the file `from`.
+fn included(from: &str, name: &str) -> Included {
+    let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(name);
+    let path = if beside.exists() { beside } else { PathBuf::from(name) };
+    let unread = |why: io::Error| IncludeError::Io { path: path.clone(), why: why.to_string() };
+    let (text, length) = beginning(&path, JOB_FILE_BYTES_MAX as u64).map_err(unread)?;
+    match length > JOB_FILE_BYTES_MAX as u64 {
+        true => Err(IncludeError::TooLong { bytes: length }),
+        false => Ok((path.display().to_string(), text)),
+    }
+}
+
 pub struct Prepared {
     pub source: Source,
-    /// How long the clone waits before the first.
+    /// Delay before the first operation.
     pub start_delay: runtime::Span,
-    /// How a recording lies on the device.
+    /// Description of the mapping of a recording.
     pub summary: Option<String>,
 }
 
@@ -177,7 +270,7 @@ fn clones(group: &[Job]) -> usize {
     group.iter().map(|job| job.numjobs as usize).sum()
 }
 
-/// Whether any job of these verifies.
+/// Whether any of these jobs has verification enabled.
 pub fn verifies(jobs: &[Job]) -> bool {
     jobs.iter().any(|job| job.verify.on)
 }

@@ -6,12 +6,15 @@ use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 
 use bus::{Arena, Arrival, Cost, HostPort, until};
-use runtime::{Rt, Stage, Time};
+use runtime::{Rt, Stage, Time, stage};
 use wire::BusAddr;
 
 use crate::apic::Listened;
 use crate::cpu::Registers;
 use crate::interrupts;
+
+/// Stages that the port records.
+const STAGES: &[&str] = &["poll", "interrupt"];
 
 /// Access to a function's registers and DMA memory from one core. Cheap to clone.
 #[derive(Clone)]
@@ -41,8 +44,8 @@ impl Port {
             first_message,
             line: Cell::new(None),
             by_pin: Cell::new(0),
-            poll: rt.stage("poll"),
-            interrupt: rt.stage("interrupt"),
+            poll: stage!(rt, STAGES, "poll"),
+            interrupt: stage!(rt, STAGES, "interrupt"),
         }))
     }
 

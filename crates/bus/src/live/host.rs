@@ -7,7 +7,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::sync::atomic::{Ordering, fence};
 
-use runtime::{Rt, Stage, Time};
+use runtime::{Rt, Stage, Time, stage};
 use wire::BusAddr;
 
 use super::{Shared, Window};
@@ -49,7 +49,8 @@ pub(super) enum Far {
 
 impl LiveHost {
     pub(super) fn new(rt: &Rt, arena: Arena, far: Far) -> LiveHost {
-        let (poll, interrupt) = (rt.stage("poll"), rt.stage("interrupt"));
+        let (poll, interrupt) =
+            (stage!(rt, super::STAGES, "poll"), stage!(rt, super::STAGES, "interrupt"));
         LiveHost { rt: rt.clone(), arena, far, poll, interrupt }
     }
 
@@ -123,7 +124,8 @@ impl HostPort for LiveHost {
     }
 
     async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
-        let count = || Some(self.interrupts(vector)).filter(|count| *count != seen);
+        let count =
+            || Some(self.interrupts(vector)).filter(|count| *count != seen || self.is_gone());
         let found = until(&self.rt, count).await;
         self.rt.record(self.interrupt);
         found

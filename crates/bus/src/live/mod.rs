@@ -16,10 +16,10 @@ use core::future::poll_fn;
 use core::sync::atomic::{Ordering, fence};
 use core::task::Poll;
 
-use runtime::{Rt, Stage, Time};
+use runtime::{Rt, Stage, Time, stage};
 use wire::BusAddr;
 
-use crate::pieces::{Sink, gather, scatter, scatter_flagged};
+use crate::pieces::{Sink, gather, gather_from, scatter, scatter_flagged};
 use crate::until::PASSES_UNTIL_PATIENT;
 pub(crate) use crate::until::until;
 use crate::{
@@ -30,7 +30,7 @@ use host::Far;
 pub(crate) use host::Function;
 pub use host::LiveHost;
 use others::Others;
-pub use process::{Client, ProcessError, Server, connect};
+pub use process::{Client, GreetingError, ProcessError, ProcessErrorKind, Server, connect};
 use window::Window;
 
 /// Stages recorded by this bus.
@@ -60,7 +60,8 @@ impl Shared {
     ) -> std::io::Result<Shared> {
         assert!(register_bytes.is_multiple_of(4), "registers are words");
         // Mapped, not from the heap, so that the kernel can use huge pages.
-        let host_memory = crate::fd::Memfd::new("doorbell-host", memory_bytes)?.map(memory_base)?;
+        let host_memory =
+            crate::memfd::Memfd::new("doorbell-host", memory_bytes)?.map(memory_base)?;
         let memory = Memory::private(Window::bytes(register_bytes), BusAddr(0));
         let window = Window { memory, register_bytes, masks: None };
         Ok(Shared { host_memory, window, others: Arc::default() })
@@ -127,8 +128,8 @@ impl Shared {
             others: self.others.clone(),
             seen: Rc::default(),
             window: self.window.clone(),
-            transfer: rt.stage("data transfer"),
-            host_read: rt.stage("host read"),
+            transfer: stage!(rt, STAGES, "data transfer"),
+            host_read: stage!(rt, STAGES, "host read"),
         }
     }
 }
@@ -188,6 +189,14 @@ impl Sink for &LiveDevice {
             false => memory.write(at, &word.to_le_bytes()),
         })
     }
+
+    fn wide_flag(&mut self, at: BusAddr, word: u64) -> Result<(), DmaError> {
+        let aligned = at.0.is_multiple_of(8);
+        self.reach(at, 8, |memory| match aligned {
+            true => memory.store_u64(at, word),
+            false => memory.write(at, &word.to_le_bytes()),
+        })
+    }
 }
 
 impl DevicePort for LiveDevice {
@@ -226,6 +235,17 @@ impl DevicePort for LiveDevice {
         }
         self.rt.record(self.host_read);
         Ok(())
+    }
+
+    #[inline]
+    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
+        self.validate(from).map(|()| true)
+    }
+
+    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
+        gather_from(from, offset, to, |at, part| {
+            self.reach(at, part.len(), |memory| memory.read(at, part))
+        })
     }
 
     async fn fetch(
@@ -287,7 +307,7 @@ impl DevicePort for LiveDevice {
             Flags::None => scatter(to, what, |at, run, _| {
                 self.reach(at, run.len(), |memory| memory.write(at, run))
             })?,
-            flags => scatter_flagged(to, what, flags, &mut &*self)?,
+            _ => scatter_flagged(to, what, how, &mut &*self)?,
         }
         self.rt.record(self.transfer);
         Ok(())
@@ -405,6 +425,22 @@ mod tests {
         });
         assert!(looks.get() < 10_000, "{} before anybody else's turn", looks.get());
         rt.drop_tasks();
+    }
+
+    /// A write that needs memory beyond the host's must fail before its first byte is stored.
+    #[test]
+    fn segments_beyond_host_memory_cannot_be_copied() {
+        let host_memory = Memory::private(4096, BASE);
+        host_memory.write(BASE, &[7; 4096]).expect("inside");
+        let shared = Shared { host_memory, window: window(), others: Arc::default() };
+        let (_rt, device) = port(&shared);
+        let inside = Segment { at: BASE, bytes: 4096 };
+        let beyond = Segment { at: BusAddr(BASE.0 + 4000), bytes: 97 };
+        assert_eq!(device.copies(&[inside]), Ok(true));
+        assert!(matches!(device.copies(&[inside, beyond]), Err(DmaError::Address(_))));
+        let mut bytes = [0; 512];
+        device.copy(&[inside], 3584, &mut bytes).expect("inside");
+        assert_eq!(bytes, [7; 512]);
     }
 
     /// The fetch is ready in the first poll of its future.

@@ -4,53 +4,115 @@
 //! version, length of its register window. After that the socket carries nothing; end of file tells each
 //! side that the other has died.
 
-use std::fmt;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::string::{String, ToString};
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec::Vec;
 
+use runtime::Span;
+use wire::BusAddr;
+
 use super::{Shared, Window};
 use crate::Memory;
-use crate::fd::{self, Memfd};
-use crate::listen::{Acceptor, Handshake, Step};
-use wire::BusAddr;
+use crate::fd;
+use crate::listen::{AcceptError, Acceptor, Handshake, ListenError, Step};
+use crate::memfd::Memfd;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DOOR");
 const VERSION: u32 = 1;
 /// Maximum length of the register window that a device may announce, bytes.
 const REGISTER_BYTES_MAX: u32 = 1 << 20;
 /// Time limit for the server's greeting: it greets and serves one host at a time.
-const WELCOME: Duration = Duration::from_secs(5);
+const WELCOME: Span = Span::s(5);
 
 /// Error of a shared bus between two processes.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {kind}", socket.display())]
 pub struct ProcessError {
-    socket: PathBuf,
-    what: String,
+    /// Path of the device's socket.
+    pub socket: PathBuf,
+    /// The cause.
+    pub kind: ProcessErrorKind,
 }
 
-impl ProcessError {
-    /// The cause, without the socket's path.
-    pub fn reason(&self) -> &str {
-        &self.what
+/// Cause of a [`ProcessError`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessErrorKind {
+    /// The path cannot be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// There is no next host; a further attempt may succeed.
+    #[error(transparent)]
+    Accept(#[from] AcceptError<GreetingError>),
+    /// The register window could not be sent to the host.
+    #[error("handing out the register window: {0}")]
+    Welcome(GreetingError),
+    /// No device listens at the path.
+    #[error("connecting: {0}")]
+    Connect(io::Error),
+    /// The exchange of greetings with the device failed.
+    #[error("greeting the device: {0}")]
+    Greet(GreetingError),
+}
+
+impl ProcessErrorKind {
+    fn at(self, socket: &Path) -> ProcessError {
+        ProcessError { socket: socket.into(), kind: self }
     }
 }
 
-impl fmt::Display for ProcessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.socket.display(), self.what)
-    }
-}
-
-impl core::error::Error for ProcessError {}
-
-fn fail<T>(socket: &Path, doing: &str, error: &dyn fmt::Display) -> Result<T, ProcessError> {
-    Err(ProcessError { socket: socket.into(), what: std::format!("{doing}: {error}") })
+/// Error of an exchange of greetings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GreetingError {
+    /// A system call failed, or the memory file that the peer has sent is unsuitable.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// The socket has taken a part of the greeting only.
+    #[error("the greeting was sent in part")]
+    SentInPart,
+    /// The device did not greet in time: it serves another host, or does not run.
+    #[error("no answer: expected the device's greeting within {limit}")]
+    Late {
+        /// Time limit.
+        limit: Span,
+    },
+    /// The peer has closed the connection or died.
+    #[error("the peer has gone before its greeting")]
+    Gone,
+    /// The peer's greeting has fewer than 24 bytes.
+    #[error("the peer's greeting is too short")]
+    TooShort,
+    /// The peer's greeting has no descriptor.
+    #[error("the peer's greeting came without a memory descriptor")]
+    NoDescriptor,
+    /// The peer's greeting does not begin with the magic number.
+    #[error("the peer does not speak doorbell's shared-memory protocol")]
+    Protocol,
+    /// The peer speaks another version of the protocol.
+    #[error("the peer speaks version {found}, this is version {VERSION}")]
+    Version {
+        /// Version of the peer.
+        found: u32,
+    },
+    /// The peer's memory does not fit the address space.
+    #[error("the peer's memory is too large")]
+    MemoryTooLarge,
+    /// The length of the register window is invalid.
+    #[error(
+        "a register window of {bytes} bytes: a multiple of 4 up to {REGISTER_BYTES_MAX} was expected"
+    )]
+    Window {
+        /// Length that the device announces.
+        bytes: u64,
+    },
+    /// The file of the register window is shorter than the registers need.
+    #[error("the register window is shorter than announced")]
+    WindowTooShort,
 }
 
 /// Connection to the other process.
@@ -69,9 +131,9 @@ impl Client {
     pub fn welcome(&mut self) -> Result<(), ProcessError> {
         let Some((window, register_bytes)) = self.window.take() else { return Ok(()) };
         let greeting = greeting_of(u64::from(register_bytes), window.bytes() as u64);
-        let sent =
-            send(&self.socket, &greeting, &window).and_then(|()| self.socket.set_nonblocking(true));
-        sent.or_else(|error| fail(&self.path, "handing out the register window", &error))
+        let sent = send(&self.socket, &greeting, &window);
+        sent.and_then(|()| Ok(self.socket.set_nonblocking(true)?))
+            .map_err(|error| ProcessErrorKind::Welcome(error).at(&self.path))
     }
 
     /// Returns true if the other process has released pages of the shared memory and the kernel had none to
@@ -113,6 +175,7 @@ impl AsFd for Host {
 
 impl Handshake for Host {
     type Whole = (UnixStream, [u8; 24], OwnedFd);
+    type Error = GreetingError;
 
     fn begin(socket: UnixStream) -> io::Result<Host> {
         socket.set_nonblocking(true)?;
@@ -120,12 +183,14 @@ impl Handshake for Host {
     }
 
     /// A greeting arrives in one piece.
-    fn advance(self) -> Result<Step<Host>, String> {
+    fn advance(self) -> Result<Step<Host>, GreetingError> {
         let mut greeting = [0; 24];
         match receive(&self.0, &mut greeting) {
             Ok(fd) => Ok(Step::Whole((self.0, greeting, fd))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step::Part(self)),
-            Err(error) => Err(error.to_string()),
+            Err(GreetingError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                Ok(Step::Part(self))
+            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -135,25 +200,20 @@ impl Server {
     pub fn bind(path: &Path) -> Result<Server, ProcessError> {
         match Acceptor::bind(path) {
             Ok(hosts) => Ok(Server { hosts }),
-            Err(what) => Err(ProcessError { socket: path.into(), what }),
+            Err(error) => Err(ProcessErrorKind::Listen(error).at(path)),
         }
     }
 
     /// Waits for a host and maps its memory. The host continues after [`welcome`](Client::welcome).
     pub fn accept(&self, register_bytes: u32) -> Result<(Shared, Client), ProcessError> {
         let path = self.hosts.path();
-        let (socket, greeting, fd) = match self.hosts.next() {
-            Ok(come) => come,
-            Err(what) => return Err(ProcessError { socket: path.into(), what }),
-        };
-        match greet_host(&greeting, fd, register_bytes) {
-            Ok((shared, window)) => {
-                let memory = shared_memory(&shared);
-                let window = Some((window, register_bytes));
-                Ok((shared, Client { socket, path: path.into(), memory, window }))
-            }
-            Err(error) => fail(path, "a client's greeting", &error),
-        }
+        let failed = |error| ProcessErrorKind::Accept(error).at(path);
+        let (socket, greeting, fd) = self.hosts.next().map_err(failed)?;
+        let greeted = greet_host(&greeting, fd, register_bytes);
+        let (shared, window) = greeted.map_err(AcceptError::Greeting).map_err(failed)?;
+        let memory = shared_memory(&shared);
+        let window = Some((window, register_bytes));
+        Ok((shared, Client { socket, path: path.into(), memory, window }))
     }
 }
 
@@ -165,9 +225,9 @@ fn greet_host(
     greeting: &[u8; 24],
     fd: OwnedFd,
     register_bytes: u32,
-) -> io::Result<(Shared, Memfd)> {
+) -> Result<(Shared, Memfd), GreetingError> {
     let [base, bytes] = check_greeting(greeting)?;
-    let bytes = usize::try_from(bytes).map_err(|_| invalid("the peer's memory is too large"))?;
+    let bytes = usize::try_from(bytes).map_err(|_| GreetingError::MemoryTooLarge)?;
     let host_memory = Memfd::from_peer(fd, bytes)?.map_guarded(BusAddr(base))?;
     let memfd = Memfd::new("doorbell-registers", Window::bytes(register_bytes))?;
     let window = Window { memory: memfd.map_guarded(BusAddr(0))?, register_bytes, masks: None };
@@ -180,36 +240,38 @@ pub fn connect(
     memory_bytes: usize,
     memory_base: BusAddr,
 ) -> Result<(Shared, Client), ProcessError> {
-    let socket = match UnixStream::connect(path) {
-        Ok(socket) => socket,
-        Err(error) => return fail(path, "connecting", &error),
-    };
-    match greet_device(&socket, memory_bytes, memory_base) {
-        Ok(shared) => {
-            let memory = shared_memory(&shared);
-            Ok((shared, Client { socket, path: path.into(), memory, window: None }))
-        }
-        Err(error) => fail(path, "greeting the device", &error),
-    }
+    let socket = UnixStream::connect(path);
+    let socket = socket.map_err(|error| ProcessErrorKind::Connect(error).at(path))?;
+    let shared = greet_device(&socket, WELCOME, memory_bytes, memory_base);
+    let shared = shared.map_err(|error| ProcessErrorKind::Greet(error).at(path))?;
+    let memory = shared_memory(&shared);
+    Ok((shared, Client { socket, path: path.into(), memory, window: None }))
 }
 
 fn greet_device(
     socket: &UnixStream,
+    limit: Span,
     memory_bytes: usize,
     memory_base: BusAddr,
-) -> io::Result<Shared> {
-    socket.set_read_timeout(Some(WELCOME))?;
+) -> Result<Shared, GreetingError> {
+    socket.set_read_timeout(Some(Duration::from_nanos(limit.0 / 1000)))?;
     let memory = Memfd::new("doorbell-host", memory_bytes)?;
     send(socket, &greeting_of(memory_base.0, memory.bytes() as u64), &memory)?;
     let mut greeting = [0; 24];
-    let fd = receive(socket, &mut greeting)?;
+    let fd = receive(socket, &mut greeting).map_err(|error| match error {
+        // The read's time limit.
+        GreetingError::System(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            GreetingError::Late { limit }
+        }
+        error => error,
+    })?;
     let [register_bytes, bytes] = check_greeting(&greeting)?;
     let sensible = |r: &u32| r.is_multiple_of(4) && *r <= REGISTER_BYTES_MAX;
     let registers = u32::try_from(register_bytes).ok().filter(sensible);
-    let register_bytes = registers.ok_or_else(|| invalid("a register window of no sense"))?;
-    let bytes = usize::try_from(bytes).map_err(|_| invalid("a register window of no sense"))?;
+    let register_bytes = registers.ok_or(GreetingError::Window { bytes: register_bytes })?;
+    let bytes = usize::try_from(bytes).map_err(|_| GreetingError::MemoryTooLarge)?;
     if bytes < Window::bytes(register_bytes) {
-        return Err(invalid("the register window is shorter than announced"));
+        return Err(GreetingError::WindowTooShort);
     }
     let memfd = Memfd::from_peer(fd, bytes)?;
     socket.set_nonblocking(true)?;
@@ -218,30 +280,23 @@ fn greet_device(
 }
 
 /// Sends a greeting with the descriptor of a memory file.
-fn send(socket: &UnixStream, greeting: &[u8; 24], memory: &Memfd) -> io::Result<()> {
+fn send(socket: &UnixStream, greeting: &[u8; 24], memory: &Memfd) -> Result<(), GreetingError> {
     match fd::send(socket, greeting, &[memory.as_fd()])? {
         24 => Ok(()),
-        _ => Err(io::Error::new(io::ErrorKind::WriteZero, "the greeting was sent in part")),
+        _ => Err(GreetingError::SentInPart),
     }
 }
 
 /// Receives a greeting and its descriptor.
-fn receive(socket: &UnixStream, greeting: &mut [u8; 24]) -> io::Result<OwnedFd> {
+fn receive(socket: &UnixStream, greeting: &mut [u8; 24]) -> Result<OwnedFd, GreetingError> {
     let mut fds = Vec::new();
     let got = fd::receive(socket, greeting, &mut fds)?;
     match fds.pop() {
         Some(fd) if got == greeting.len() => Ok(fd),
-        Some(_) => Err(invalid("the peer's greeting is too short")),
-        None if got == 0 => Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the peer has gone before its greeting",
-        )),
-        None => Err(invalid("the peer's greeting came without a memory descriptor")),
+        Some(_) => Err(GreetingError::TooShort),
+        None if got == 0 => Err(GreetingError::Gone),
+        None => Err(GreetingError::NoDescriptor),
     }
-}
-
-fn invalid(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 fn greeting_of(first: u64, second: u64) -> [u8; 24] {
@@ -253,15 +308,27 @@ fn greeting_of(first: u64, second: u64) -> [u8; 24] {
     bytes
 }
 
-fn check_greeting(bytes: &[u8; 24]) -> io::Result<[u64; 2]> {
+fn check_greeting(bytes: &[u8; 24]) -> Result<[u64; 2], GreetingError> {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     if word(0) != MAGIC {
-        return Err(invalid("the peer does not speak doorbell's shared-memory protocol"));
+        return Err(GreetingError::Protocol);
     }
     if word(4) != VERSION {
-        let text = std::format!("the peer speaks version {}, this is version {VERSION}", word(4));
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        return Err(GreetingError::Version { found: word(4) });
     }
     Ok([long(8), long(16)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn silent_peer_is_late_within_limit() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let error = greet_device(&ours, Span::ms(20), 4096, BusAddr(0)).err().expect("no greeting");
+        assert_eq!(error.to_string(), "no answer: expected the device's greeting within 20.000ms");
+    }
 }

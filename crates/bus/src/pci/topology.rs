@@ -1,6 +1,9 @@
 //! A modelled PCI hierarchy: root buses, bridges, functions. Accesses are routed by the registers of the
 //! bridges alone; interrupt pins are swizzled as bridges do.
 //!
+//! Interrupt pins follow wires by device numbers, not by a routing table, so that a prediction from the MP
+//! table can be compared with the model.
+//!
 //! It has no notion of time. [`Topology`] answers at once; a modelled bus in front of it looks up the
 //! target ([`Topology::claim`]) and accounts for the time.
 

@@ -7,15 +7,19 @@
 //! line of text. Writes are posted: a thread receives their answers, and a read returns after the answers
 //! to all earlier commands. MSI-X messages go to words of that memory. QEMU's virtual clock stands still
 //! unless it is [stepped](Machine::step).
+//!
+//! An interrupt pin is a level, of which the driver is notified as long as it stays asserted. Configuration
+//! accesses implement the traits of [`pci`](crate::pci), so the same code enumerates the model, QEMU by
+//! ports, and QEMU by mapped memory.
 
+mod error;
 mod socket;
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
-use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::sync::atomic::{Ordering, fence};
@@ -29,6 +33,7 @@ use wire::BusAddr;
 use crate::live::{Function, LiveHost, until};
 use crate::pci::{MemoryAccess, PortAccess};
 use crate::{Arena, Buffer, Memory, OutOfMemory};
+pub use error::{Gone, QtestError};
 pub use socket::LINES;
 use socket::Socket;
 
@@ -38,18 +43,6 @@ const ANSWER: Span = Span::s(20);
 pub const VECTORS: u16 = 64;
 /// Data of every MSI-X message: the word at its address identifies the vector.
 const MESSAGE: u32 = 1;
-
-/// Error of a machine: its socket, its memory file, or an answer.
-#[derive(Debug)]
-pub struct QtestError(String);
-
-impl fmt::Display for QtestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for QtestError {}
 
 /// A QEMU machine. Cheap to clone; bound to the thread of its executor.
 #[derive(Clone)]
@@ -74,22 +67,19 @@ impl Machine {
         memory: &Path,
         reserved: u64,
     ) -> Result<Machine, QtestError> {
-        let because = |path: &Path, error: &dyn fmt::Display| {
-            QtestError(std::format!("{}: {error}", path.display()))
-        };
         let file = File::options().read(true).write(true).open(memory);
-        let file = file.map_err(|error| because(memory, &std::format!("opening: {error}")))?;
-        let bytes = file.metadata().map_err(|error| because(memory, &error))?.len();
+        let file = file.map_err(|error| QtestError::Open { file: memory.into(), error })?;
+        let in_file = |error| QtestError::Map { file: memory.into(), error };
+        let bytes = file.metadata().map_err(in_file)?.len();
         let Some(usable @ 1..) = bytes.checked_sub(reserved) else {
-            let text = std::format!("{bytes} bytes, expected more than {reserved}");
-            return Err(because(memory, &text));
+            return Err(QtestError::TooShort { file: memory.into(), bytes, reserved });
         };
         let base = BusAddr(reserved);
         let mapped = Memory::map_guarded(file.as_fd(), reserved, usable as usize, base, true);
-        let mapped = mapped.map_err(|error| because(memory, &error))?;
+        let mapped = mapped.map_err(in_file)?;
         let connected = Socket::connect(socket);
-        let because_socket = |error| because(socket, &std::format!("connecting: {error}"));
-        let socket = connected.map_err(because_socket)?;
+        let socket =
+            connected.map_err(|error| QtestError::Connect { socket: socket.into(), error })?;
         let arena = Arena::new(mapped.clone());
         Ok(Machine(Rc::new(Inner { rt: rt.clone(), socket, memory: mapped, arena })))
     }
@@ -100,13 +90,12 @@ impl Machine {
         let number = socket.send(command);
         let deadline = rt.now() + ANSWER;
         let waited = until(rt, || match socket.answer(number) {
-            Some(answer) => Some(answer.map_err(QtestError)),
-            None if socket.is_gone() => Some(Err(QtestError(socket.why()))),
+            Some(answer) => Some(answer),
             None if rt.now() >= deadline => {
-                socket.close(&std::format!("no answer to {command:?} within {ANSWER}"));
-                None
+                socket.close(Gone::NoAnswer { command: command.into() });
+                socket.gone().map(|gone| Err(gone.into()))
             }
-            None => None,
+            None => socket.gone().map(|gone| Err(gone.into())),
         });
         waited.await
     }
@@ -149,11 +138,11 @@ impl Machine {
     }
 
     /// The reason why the machine does not answer any more. `None` if it does.
-    pub fn gone(&self) -> Option<String> {
+    pub fn gone(&self) -> Option<Arc<Gone>> {
         if self.0.memory.is_lost() {
-            return Some("the file of its memory was cut short".to_string());
+            return Some(Arc::new(Gone::MemoryLost));
         }
-        self.0.socket.is_gone().then(|| self.0.socket.why())
+        self.0.socket.gone()
     }
 
     /// Creates the function whose registers begin at this address. It listens to no interrupts yet.
@@ -291,6 +280,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
     use std::path::PathBuf;
+    use std::string::{String, ToString};
     use wire::pci::Bdf;
 
     const RESERVED: u64 = 8192;

@@ -1,15 +1,17 @@
 //! qtest socket: sends commands, one per line; a thread receives answers and changes of interrupt lines.
 
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use super::error::{Gone, QtestError};
 
 /// Number of lines of an interrupt controller that are reported.
 pub const LINES: usize = 32;
@@ -24,21 +26,16 @@ const SENDING: Duration = Duration::from_secs(20);
 struct SocketState {
     answered: AtomicU64,
     /// Answers that are not a bare OK, by command number.
-    answers: Mutex<BTreeMap<u64, Result<u64, String>>>,
+    answers: Mutex<BTreeMap<u64, Result<u64, QtestError>>>,
     raised: [AtomicU32; LINES],
     held: [AtomicBool; LINES],
-    gone: AtomicBool,
-    why: Mutex<String>,
+    /// The first reason is kept.
+    gone: OnceLock<Arc<Gone>>,
 }
 
 impl SocketState {
-    fn close(&self, why: &str) {
-        let mut told = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_empty() {
-            *told = why.to_string();
-        }
-        drop(told);
-        self.gone.store(true, Ordering::Release);
+    fn close(&self, why: Gone) {
+        let _ = self.gone.set(Arc::new(why));
     }
 
     /// Handles one line. Returns false if it is not qtest's.
@@ -46,9 +43,13 @@ impl SocketState {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
             Some("OK") => {
-                self.answer(words.next().map(|word| number(word).ok_or(line.to_string())))
+                let value = words.next().map(|word| match (number(word), words.next()) {
+                    (Some(value), None) => Ok(value),
+                    _ => Err(QtestError::Malformed(line.into())),
+                });
+                self.answer(value);
             }
-            Some("FAIL" | "ERR") => self.answer(Some(Err(line.to_string()))),
+            Some("FAIL" | "ERR") => self.answer(Some(Err(QtestError::Refused(line.into())))),
             Some("IRQ") => {
                 let raise = words.next() == Some("raise");
                 let line = words.next().and_then(|word| word.parse::<usize>().ok());
@@ -64,7 +65,7 @@ impl SocketState {
         true
     }
 
-    fn answer(&self, what: Option<Result<u64, String>>) {
+    fn answer(&self, what: Option<Result<u64, QtestError>>) {
         let number = self.answered.load(Ordering::Relaxed);
         if let Some(what) = what {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,8 +105,7 @@ impl Socket {
             answers: Mutex::default(),
             raised: core::array::from_fn(|_| AtomicU32::new(0)),
             held: core::array::from_fn(|_| AtomicBool::new(false)),
-            gone: AtomicBool::new(false),
-            why: Mutex::default(),
+            gone: OnceLock::new(),
         });
         let (told, from) = (seen.clone(), stream.try_clone()?);
         let thread =
@@ -120,13 +120,13 @@ impl Socket {
         if !self.is_gone()
             && let Err(error) = (&self.stream).write_all(line.as_bytes())
         {
-            self.close(&std::format!("sending {command:?}: {error}"));
+            self.close(Gone::Send { command: command.into(), error });
         }
         number
     }
 
     /// The answer to the command of this number, if it has arrived.
-    pub fn answer(&self, number: u64) -> Option<Result<u64, String>> {
+    pub fn answer(&self, number: u64) -> Option<Result<u64, QtestError>> {
         if self.seen.answered.load(Ordering::Acquire) <= number {
             return None;
         }
@@ -147,15 +147,16 @@ impl Socket {
     }
 
     pub fn is_gone(&self) -> bool {
-        self.seen.gone.load(Ordering::Acquire)
+        self.seen.gone.get().is_some()
     }
 
-    pub fn why(&self) -> String {
-        self.seen.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The reason, if the connection is closed.
+    pub fn gone(&self) -> Option<Arc<Gone>> {
+        self.seen.gone.get().cloned()
     }
 
     /// Closes the connection and records the reason.
-    pub fn close(&self, why: &str) {
+    pub fn close(&self, why: Gone) {
         self.seen.close(why);
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -163,7 +164,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.close("it was closed");
+        self.close(Gone::Closed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -176,10 +177,10 @@ fn listen(from: UnixStream, seen: &SocketState) {
     loop {
         line.clear();
         match (&mut reader).take(LINE_BYTES_MAX).read_line(&mut line) {
-            Ok(0) => return seen.close("the machine has ended"),
+            Ok(0) => return seen.close(Gone::Ended),
             Ok(_) if line.ends_with('\n') && seen.take(&line) => {}
-            Ok(_) => return seen.close(&std::format!("{line:?}: expected OK, FAIL, ERR or IRQ")),
-            Err(error) => return seen.close(&std::format!("its socket: {error}")),
+            Ok(_) => return seen.close(Gone::Line(line)),
+            Err(error) => return seen.close(Gone::Receive(error)),
         }
     }
 }
@@ -187,6 +188,7 @@ fn listen(from: UnixStream, seen: &SocketState) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::string::ToString;
 
     fn pair() -> (Socket, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -208,15 +210,17 @@ mod tests {
         let first = socket.send("writel 0x10 0x1");
         let second = socket.send("readl 0x10");
         let third = socket.send("irq_intercept_in none");
-        assert_eq!(socket.answer(first), None);
+        assert!(socket.answer(first).is_none());
         qemu.write_all(
             b"OK\nIRQ raise 10\nOK 0x00000000feedc0de\nIRQ lower 10\nFAIL Unknown device\n",
         )
         .unwrap();
         let refused = until(|| socket.answer(third));
-        assert_eq!(refused, Err("FAIL Unknown device\n".to_string()));
-        assert_eq!(socket.answer(second), Some(Ok(0xfeed_c0de)));
-        assert_eq!(socket.answer(first), Some(Ok(0)));
+        assert!(
+            matches!(refused, Err(QtestError::Refused(line)) if line == "FAIL Unknown device\n")
+        );
+        assert!(matches!(socket.answer(second), Some(Ok(0xfeed_c0de))));
+        assert!(matches!(socket.answer(first), Some(Ok(0))));
         assert_eq!((socket.raised(10), socket.is_held(10), socket.sent()), (1, false, 3));
         let mut sent = String::new();
         BufReader::new(qemu).read_line(&mut sent).unwrap();
@@ -232,14 +236,26 @@ mod tests {
             let (socket, mut qemu) = pair();
             qemu.write_all(said.as_bytes()).unwrap();
             drop(qemu);
-            until(|| socket.is_gone().then_some(()));
-            assert_eq!(socket.why(), why);
+            assert_eq!(until(|| socket.gone()).to_string(), why);
             socket.send("inl 0xcfc");
         }
         let (socket, mut qemu) = pair();
         qemu.write_all(&[b'x'; 5000]).unwrap();
-        until(|| socket.is_gone().then_some(()));
-        assert!(socket.why().len() < 4200);
+        assert!(until(|| socket.gone()).to_string().len() < 4200);
+    }
+
+    #[test]
+    fn ok_with_malformed_number_is_not_a_rejection() {
+        for value in ["0x", "0xwhat", "0x1ffffffffffffffff", "-1", "0x10 0x20"] {
+            let (socket, mut qemu) = pair();
+            let (first, second) = (socket.send("readl 0x10"), socket.send("readl 0x14"));
+            qemu.write_all(std::format!("OK {value}\nOK 0x14\n").as_bytes()).unwrap();
+            assert!(matches!(until(|| socket.answer(second)), Ok(0x14)));
+            let error = socket.answer(first).unwrap().expect_err(value);
+            assert!(matches!(error, QtestError::Malformed(_)), "{value}: {error:?}");
+            let expected = "expected OK, alone or with a number of 64 bits";
+            assert_eq!(error.to_string(), std::format!("\"OK {value}\\n\": {expected}"));
+        }
     }
 
     #[test]

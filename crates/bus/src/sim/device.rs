@@ -12,7 +12,7 @@ use wire::BusAddr;
 use super::host::INTERRUPTS_AT;
 use super::landing::{Bytes, Item, Load};
 use super::{Bus, COPY_BYTES, VECTORS};
-use crate::link::{Flight, Posted, Way};
+use crate::link::{Flight, PacketKind, Posted, Way};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{
     Carry, Cost, DevicePort, DmaError, Flags, Looks, OutOfRange, Payload, Posting, Segment,
@@ -111,13 +111,13 @@ fn load_from<P: Payload + ?Sized>(
     load: &mut Bytes,
     to: &[Segment],
     what: &P,
-    flags: Flags,
+    how: Posting,
 ) -> Result<(), DmaError> {
-    match flags {
+    match how.flags {
         Flags::None => scatter(to, what, |at, run, _| load.put(at, run)),
         // Bytes that land together become visible together: a flag is one more run, zero if nothing covers
         // it.
-        flags => scatter_flagged(to, what, flags, load),
+        _ => scatter_flagged(to, what, how, load),
     }
 }
 
@@ -135,6 +135,10 @@ impl Sink for Bytes {
     }
 
     fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
+        self.put(at, &word.to_le_bytes())
+    }
+
+    fn wide_flag(&mut self, at: BusAddr, word: u64) -> Result<(), DmaError> {
         self.put(at, &word.to_le_bytes())
     }
 }
@@ -203,7 +207,7 @@ impl DevicePort for SimDevice {
         let (mut first, mut last) = (Time::NEVER, Time::ZERO);
         for segment in from {
             let size = bus.link.read_requests(segment.at.0, segment.bytes);
-            let asked = bus.link.send(Way::Up, rt.now(), size);
+            let asked = bus.link.send(Way::Up, PacketKind::ReadRequest, rt.now(), size);
             // All requests of a segment have the same length; this is the time of those behind the first.
             let rest = size.wire_bytes - size.wire_bytes / size.tlps.max(1);
             let first_here = Time(asked.landed.0 - bus.link.time_of(rest).0);
@@ -220,7 +224,8 @@ impl DevicePort for SimDevice {
         let mut landed = last + host_read + bus.link.read_latency();
         for segment in from {
             let size = bus.link.completions(segment.at.0, segment.bytes);
-            landed = landed.max(bus.link.send(Way::Down, rt.now(), size).landed);
+            landed =
+                landed.max(bus.link.send(Way::Down, PacketKind::Completion, rt.now(), size).landed);
         }
         rt.sleep_until(landed).await;
         Ok(())
@@ -238,14 +243,17 @@ impl DevicePort for SimDevice {
         let segment = Segment { at, bytes: into.len() as u32 };
         let validated = self.validate(&[segment]);
         let size = bus.link.read_requests(at.0, segment.bytes);
-        let asked = validated.is_ok().then(|| bus.link.send(Way::Up, rt.now(), size));
+        let asked = validated
+            .is_ok()
+            .then(|| bus.link.send(Way::Up, PacketKind::ReadRequest, rt.now(), size));
         async move {
             validated?;
             let asked = asked.expect("sent, as it was judged").landed;
             rt.sleep_until(asked + bus.link.spec().host_read).await;
             bus.host.memory.read(at, into)?;
             let size = bus.link.completions(at.0, segment.bytes);
-            rt.sleep_until(bus.link.send(Way::Down, rt.now(), size).landed).await;
+            rt.sleep_until(bus.link.send(Way::Down, PacketKind::Completion, rt.now(), size).landed)
+                .await;
             let flag = |entry: &[u8]| u32::from_le_bytes(*entry.last_chunk().expect("a word"));
             let entries = into.chunks_exact(entry_bytes).map(flag);
             Ok((0..).zip(entries).take_while(|&(number, word)| is_new(number, word)).count() as u32)
@@ -266,7 +274,7 @@ impl DevicePort for SimDevice {
     ) -> Result<(), DmaError> {
         self.validate(to)?;
         let mut load = self.bus.landings.bytes();
-        load_from(&mut load, to, what, how.flags)?;
+        load_from(&mut load, to, what, how)?;
         self.copy(to.iter().map(|segment| segment.bytes as usize).sum()).await;
         let relaxed = how.relaxed;
         let posted = |segment: &Segment, ready| {
@@ -292,7 +300,7 @@ impl DevicePort for SimDevice {
         let segment = Segment { at, bytes: entry.len() as u32 };
         self.validate(&[segment])?;
         let mut load = self.bus.landings.bytes();
-        load_from(&mut load, &[segment], entry, Flags::None)?;
+        load_from(&mut load, &[segment], entry, Posting::STRICT)?;
         let bytes = segment.bytes;
         self.post_segment(Posted { address: at.0, bytes, relaxed, ready: Time::ZERO }, load);
         Ok(())

@@ -11,7 +11,7 @@ use wire::BusAddr;
 
 use super::Bus;
 use super::landing::Item;
-use crate::link::{Posted, Way};
+use crate::link::{PacketKind, Posted, Way};
 use crate::{Arena, Arrival, Cost, HostPort};
 
 /// Host port, used from one core. Cheap to clone.
@@ -70,10 +70,12 @@ impl HostPort for SimHost {
             return u32::MAX;
         }
         let address = bus.registers_at() + u64::from(register);
-        let asked = bus.link.send(Way::Down, rt.now(), bus.link.read_requests(address, 4));
+        let size = bus.link.read_requests(address, 4);
+        let asked = bus.link.send(Way::Down, PacketKind::ReadRequest, rt.now(), size);
         rt.sleep_until(asked.landed + bus.link.spec().device_read).await;
         let value = bus.registers.borrow().get(register as usize / 4).copied();
-        let answer = bus.link.send(Way::Up, rt.now(), bus.link.completions(address, 4));
+        let size = bus.link.completions(address, 4);
+        let answer = bus.link.send(Way::Up, PacketKind::Completion, rt.now(), size);
         rt.sleep_until(answer.landed).await;
         if bus.is_reached() { value.unwrap_or(u32::MAX) } else { u32::MAX }
     }

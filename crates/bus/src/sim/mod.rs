@@ -1,4 +1,17 @@
 //! The modelled bus: a host with cores and memory, a PCIe link, a device's registers.
+//!
+//! A core ([`runtime::Processor`]) does one thing at a time. `spend(cost)` stands in protocol code where the
+//! work stands, and occupies the core for the plan's span: `submit` before the doorbell, `complete` after the
+//! completion. The workload engine spends the costs of software above the driver (benchmark, system call,
+//! block layer). A plan gives every cost with its source, even if it is 0 ns.
+//!
+//! A polling loop is not simulated iteration by iteration. The driver waits until the bytes land, then pays
+//! the rest of the iteration in which they did: `poll` less the time into it, counted from the beginning of
+//! the wait. An interrupt takes the core ahead of tasks, at the next boundary, for `interrupt`; a context
+//! switch follows before the caller continues. A core's polling time is the time in which a task there waits
+//! for memory and none works (`poll_accounting.rs`).
+//!
+//! Not modelled: caches, memory bandwidth, SMT, frequency. They are part of the costs.
 
 mod device;
 mod host;
@@ -11,10 +24,10 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::{Cell, OnceCell, RefCell};
 
-use runtime::{Parked, Processor, Rt, Signal, Span, Stage, Time, Waits};
+use runtime::{Parked, Processor, Rt, Signal, Span, Stage, StageName, Time, Waits, stage};
 use wire::BusAddr;
 
-use crate::link::{Link, LinkSpec, Way};
+use crate::link::{Link, LinkSpec, Packets, Way};
 use crate::pci::{NodeId, Topology};
 use crate::switch::{Switch, SwitchSpec};
 use crate::{Arena, Cost, Masks, Memory};
@@ -169,12 +182,15 @@ impl SimBus {
         switch: Option<Rc<Switch>>,
     ) -> SimBus {
         let stages = Stages {
-            core: rt.stage("core wait"),
-            poll: rt.stage("poll"),
-            interrupt: rt.stage("interrupt"),
-            transfer: Waits { turn: rt.stage("link wait"), service: rt.stage("data transfer") },
-            host_read: rt.stage("host read"),
-            processor: rt.stage("device processor wait"),
+            core: stage!(rt, STAGES, "core wait"),
+            poll: stage!(rt, STAGES, "poll"),
+            interrupt: stage!(rt, STAGES, "interrupt"),
+            transfer: Waits {
+                turn: stage!(rt, STAGES, "link wait"),
+                service: stage!(rt, STAGES, "data transfer"),
+            },
+            host_read: stage!(rt, STAGES, "host read"),
+            processor: stage!(rt, STAGES, "device processor wait"),
         };
         let bus = Rc::new(Bus {
             rt: rt.clone(),
@@ -222,9 +238,9 @@ impl SimBus {
         self.0.switch.as_ref().map(|switch| switch.busy(way))
     }
 
-    /// Number of TLPs sent in this direction.
-    pub fn link_tlps(&self, way: Way) -> u64 {
-        self.0.link.tlps(way)
+    /// Packets sent in this direction.
+    pub fn link_packets(&self, way: Way) -> Packets {
+        self.0.link.packets(way)
     }
 
     /// Total time that this host core has been busy.
@@ -236,7 +252,7 @@ impl SimBus {
     /// to its [work](Self::core_busy).
     pub fn core_polling(&self, core: u32) -> Span {
         let core = core as usize;
-        self.0.host.poll_accountings[core].in_vain(self.0.rt.now(), &self.0.host.cores[core])
+        self.0.host.poll_accountings[core].idle_polling(self.0.rt.now(), &self.0.host.cores[core])
     }
 
     /// Makes the device a function of a PCI hierarchy: bridges and its own registers decide whether
@@ -285,7 +301,7 @@ impl SimBus {
 
 /// Costs with the stages of their names.
 fn staged(rt: &Rt, costs: &[NamedCost]) -> Vec<(NamedCost, Stage)> {
-    costs.iter().map(|cost| (cost.clone(), rt.stage(cost.name))).collect()
+    costs.iter().map(|cost| (cost.clone(), rt.stage(StageName::of_cost(cost.name)))).collect()
 }
 
 impl HostSide {

@@ -1,5 +1,13 @@
 //! The device's place in a modelled PCI hierarchy: its registers and those of the bridges above it decide
 //! which accesses reach it and whether it reaches memory.
+//!
+//! `world` puts an NVMe controller behind a root port: it is enumerated, enabled and given its vectors by
+//! `host::pci`, the code for real machines, before the driver uses it. From then on the registers decide. A
+//! doorbell arrives if the port's window and the function's own contain it; a completion lands if both may
+//! master the bus; a vector sends the message of its table entry. The results are cached until a register
+//! changes, so a command pays one comparison. A removed function reads all ones without notice to the driver,
+//! whose watchdog detects it. Accesses to configuration space take no virtual time and add no event, because
+//! enumeration ends before any measurement.
 
 use core::cell::Cell;
 

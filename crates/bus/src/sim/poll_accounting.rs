@@ -12,7 +12,7 @@ pub(super) struct PollAccounting {
     waits: Cell<u32>,
     /// Begin of the first wait, and the core's busy time at that moment.
     since: Cell<(Time, Span)>,
-    in_vain: Cell<Span>,
+    idle_polling: Cell<Span>,
 }
 
 impl PollAccounting {
@@ -26,19 +26,19 @@ impl PollAccounting {
     /// A task ends its wait.
     pub fn end(&self, now: Time, core: &Processor) {
         if self.waits.get() == 1 {
-            self.in_vain.set(self.in_vain(now, core));
+            self.idle_polling.set(self.idle_polling(now, core));
         }
         self.waits.set(self.waits.get() - 1);
     }
 
     /// Idle polling time until `now`.
-    pub fn in_vain(&self, now: Time, core: &Processor) -> Span {
+    pub fn idle_polling(&self, now: Time, core: &Processor) -> Span {
         if self.waits.get() == 0 {
-            return self.in_vain.get();
+            return self.idle_polling.get();
         }
         let (since, spent) = self.since.get();
         let working = Span(core.spent(now).0 - spent.0);
-        Span(self.in_vain.get().0 + now.since(since).0.saturating_sub(working.0))
+        Span(self.idle_polling.get().0 + now.since(since).0.saturating_sub(working.0))
     }
 }
 
@@ -58,11 +58,11 @@ mod tests {
             core.spend(&rt, Span::us(4), Urgency::Task).await;
             poll_accounting.end(rt.now(), &core);
             rt.sleep(Span::us(5)).await;
-            assert_eq!(poll_accounting.in_vain(rt.now(), &core), Span::us(15));
+            assert_eq!(poll_accounting.idle_polling(rt.now(), &core), Span::us(15));
             poll_accounting.end(rt.now(), &core);
             rt.sleep(Span::us(7)).await;
         });
-        assert_eq!(poll_accounting.in_vain(rt.now(), &core), Span::us(15));
+        assert_eq!(poll_accounting.idle_polling(rt.now(), &core), Span::us(15));
     }
 
     #[test]
@@ -80,6 +80,6 @@ mod tests {
             rt.sleep(Span::us(9)).await;
             poll_accounting.end(rt.now(), &core);
         });
-        assert_eq!(poll_accounting.in_vain(rt.now(), &core), Span::us(2));
+        assert_eq!(poll_accounting.idle_polling(rt.now(), &core), Span::us(2));
     }
 }

@@ -3,8 +3,34 @@
 //! The answers come from the kernel and are validated nevertheless: a capability chain that leaves its
 //! answer or forms a loop is an error, not a panic.
 
-use std::string::String;
 use std::vec::Vec;
+
+/// Error in an answer of VFIO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// The answer does not fit the largest buffer.
+    #[error("an answer of VFIO has {bytes} bytes")]
+    TooLong {
+        /// Length of the answer.
+        bytes: usize,
+    },
+    /// A part of the answer is missing.
+    #[error("an answer of VFIO ends before byte {at}")]
+    TooShort {
+        /// Offset of the missing part, bytes.
+        at: usize,
+    },
+    /// A capability does not begin at a word.
+    #[error("a capability of VFIO at byte {at}: expected a word")]
+    Unaligned {
+        /// Offset of the capability, bytes.
+        at: usize,
+    },
+    /// The chain of capabilities forms a loop.
+    #[error("a chain of VFIO capabilities without an end")]
+    Endless,
+}
 
 /// A region of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,35 +58,35 @@ const CAPS_MAX: usize = 32;
 pub(super) struct Answer<'a>(pub &'a [u32]);
 
 impl Answer<'_> {
-    fn word(&self, at: usize) -> Result<u32, String> {
+    fn word(&self, at: usize) -> Result<u32, AnswerError> {
         let word = self.0.get(at / 4).copied();
-        word.ok_or_else(|| std::format!("an answer of VFIO ends before byte {at}"))
+        word.ok_or(AnswerError::TooShort { at })
     }
 
-    fn long(&self, at: usize) -> Result<u64, String> {
+    fn long(&self, at: usize) -> Result<u64, AnswerError> {
         Ok(u64::from(self.word(at + 4)?) << 32 | u64::from(self.word(at)?))
     }
 
     /// Offset of the first capability of this kind in a chain that begins at `first`.
-    fn capability(&self, first: usize, kind: u16) -> Result<Option<usize>, String> {
+    fn capability(&self, first: usize, kind: u16) -> Result<Option<usize>, AnswerError> {
         let mut at = first;
         for _ in 0..CAPS_MAX {
             if at == 0 {
                 return Ok(None);
             }
             if !at.is_multiple_of(4) {
-                return Err(std::format!("a capability of VFIO at byte {at}: expected a word"));
+                return Err(AnswerError::Unaligned { at });
             }
             if self.word(at)? as u16 == kind {
                 return Ok(Some(at));
             }
             at = self.word(at + 4)? as usize;
         }
-        Err("a chain of VFIO capabilities without an end".into())
+        Err(AnswerError::Endless)
     }
 
     /// Pairs of 64-bit words after a capability's count.
-    fn pairs(&self, capability: usize) -> Result<Vec<(u64, u64)>, String> {
+    fn pairs(&self, capability: usize) -> Result<Vec<(u64, u64)>, AnswerError> {
         let count = self.word(capability + 8)? as usize;
         // A count beyond the end of the answer fails at the first missing pair.
         (0..count.min(self.0.len()))
@@ -72,7 +98,7 @@ impl Answer<'_> {
     }
 
     /// Parses the answer of `VFIO_DEVICE_GET_REGION_INFO`.
-    pub fn region(&self) -> Result<Region, String> {
+    pub fn region(&self) -> Result<Region, AnswerError> {
         let flags = self.word(4)?;
         let (bytes, offset) = (self.long(16)?, self.long(24)?);
         let sparse = match flags & REGION_CAPS != 0 {
@@ -88,7 +114,7 @@ impl Answer<'_> {
     }
 
     /// Bus addresses that the IOMMU translates: first and last address of each range. Empty if unknown.
-    pub fn iova_ranges(&self) -> Result<Vec<(u64, u64)>, String> {
+    pub fn iova_ranges(&self) -> Result<Vec<(u64, u64)>, AnswerError> {
         if self.word(4)? & IOMMU_CAPS == 0 {
             return Ok(Vec::new());
         }
@@ -154,11 +180,11 @@ mod tests {
         let mut circle = SPARSE;
         (circle[8], circle[9]) = (9, 32);
         let error = Answer(&circle).region().unwrap_err();
-        assert_eq!(error, "a chain of VFIO capabilities without an end");
+        assert_eq!(error, AnswerError::Endless);
         let mut outside = SPARSE;
         outside[3] = 4096;
         let error = Answer(&outside).region().unwrap_err();
-        assert_eq!(error, "an answer of VFIO ends before byte 4096");
+        assert_eq!(error, AnswerError::TooShort { at: 4096 });
     }
 
     proptest! {

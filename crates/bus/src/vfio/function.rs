@@ -1,18 +1,18 @@
 //! Opens a PCI function through VFIO: group, container, memory, registers, interrupts.
 
-use core::fmt;
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::string::{String, ToString};
+use std::string::String;
 use std::vec::Vec;
 
-use super::abi::{Answer, Region};
+use super::abi::{Answer, AnswerError, Region};
+use super::error::{VfioError, VfioErrorKind};
 use super::events::Events;
 use super::sys::{self, Framed, Plain, Registers};
-use crate::fd::{Eventfd, Memfd};
+use crate::fd::Eventfd;
+use crate::memfd::Memfd;
 use crate::{BUFFER_ALIGN, Memory};
 use wire::BusAddr;
 
@@ -44,21 +44,6 @@ const COMMAND_NO_INTX: u16 = 1 << 10;
 /// First and maximum buffer size for an answer, bytes.
 const ANSWER_BYTES: usize = 1024;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-
-/// Error of opening a function: its address, and the cause.
-#[derive(Debug)]
-pub struct VfioError {
-    function: String,
-    what: String,
-}
-
-impl fmt::Display for VfioError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.function, self.what)
-    }
-}
-
-impl core::error::Error for VfioError {}
 
 /// Requirements of a driver.
 #[derive(Clone, Debug)]
@@ -96,14 +81,9 @@ impl Taken {
     /// Opens a function by its address, as in `0000:01:00.0`.
     pub(super) fn open(address: &str, wanted: &Wanted) -> Result<Taken, VfioError> {
         let places = Places { functions: "/sys/bus/pci/devices".into(), vfio: "/dev/vfio".into() };
-        let opened = is_address(address)
-            .and_then(|()| if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(ONLY_X86.into()) })
-            .and_then(|()| open(&places, address, wanted));
-        opened.map_err(|what| VfioError { function: address.into(), what })
+        open(&places, address, wanted).map_err(|kind| VfioError { function: address.into(), kind })
     }
 }
-
-const ONLY_X86: &str = "VFIO is used on x86-64 only, whose order of stores it relies on";
 
 impl Drop for Taken {
     /// Disables bus mastering first: the function stops reading and writing memory.
@@ -113,29 +93,30 @@ impl Drop for Taken {
     }
 }
 
-/// Validates the form `DDDD:BB:DD.F`, in lower-case hexadecimal digits.
-fn is_address(address: &str) -> Result<(), String> {
+/// Returns true for the form `DDDD:BB:DD.F`, in lower-case hexadecimal digits.
+fn is_address(address: &str) -> bool {
     let shape = "xxxx:xx:xx.x";
     let same = |(found, wanted): (char, char)| match wanted {
         'x' => found.is_ascii_hexdigit() && !found.is_ascii_uppercase(),
         mark => found == mark,
     };
-    let good = address.len() == shape.len() && address.chars().zip(shape.chars()).all(same);
-    if good { Ok(()) } else { Err("expected a PCI address, as in 0000:01:00.0".into()) }
+    address.len() == shape.len() && address.chars().zip(shape.chars()).all(same)
 }
 
-fn doing(what: &str) -> impl Fn(io::Error) -> String {
-    move |error| std::format!("{what}: {error}")
-}
-
-fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, String> {
+fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, VfioErrorKind> {
+    if !is_address(address) {
+        return Err(VfioErrorKind::Address);
+    }
+    if !cfg!(target_arch = "x86_64") {
+        return Err(VfioErrorKind::Processor);
+    }
     let group_number = group_of(places, address)?;
     let container = open_file(&places.vfio.join("vfio"), "is the module vfio loaded?")?;
     let (group, device) = {
         let version = sys::plain(container.as_fd(), Plain::GetApiVersion, 0);
-        let version = version.map_err(doing("asking for VFIO's version"))?;
+        let version = version.map_err(VfioErrorKind::system("asking for VFIO's version"))?;
         if version != API_VERSION {
-            return Err(std::format!("VFIO has version {version}, expected {API_VERSION}"));
+            return Err(VfioErrorKind::Version { found: version, expected: API_VERSION });
         }
         let path = places.vfio.join(&group_number);
         let group = open_file(&path, "is another program using it, may this user open it?")?;
@@ -148,7 +129,8 @@ fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, String
     let config = asked.region(CONFIG)?.offset;
     asked.validate_class(config, wanted.class)?;
     if resettable {
-        sys::plain(device.as_fd(), Plain::DeviceReset, 0).map_err(doing("resetting it"))?;
+        sys::plain(device.as_fd(), Plain::DeviceReset, 0)
+            .map_err(VfioErrorKind::system("resetting it"))?;
     }
     let registers = asked.map_bar0()?;
     let events = asked.events(wanted.vectors)?;
@@ -160,10 +142,10 @@ fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, String
 }
 
 /// Number of a function's IOMMU group. Fails if the function is not bound to vfio-pci.
-fn group_of(places: &Places, address: &str) -> Result<String, String> {
+fn group_of(places: &Places, address: &str) -> Result<String, VfioErrorKind> {
     let function = places.functions.join(address);
     if !function.is_dir() {
-        return Err(std::format!("there is no such function in {}", places.functions.display()));
+        return Err(VfioErrorKind::NotFound { folder: places.functions.clone() });
     }
     let link = |name: &str| -> Option<String> {
         let target = std::fs::read_link(function.join(name)).ok()?;
@@ -171,92 +153,72 @@ fn group_of(places: &Places, address: &str) -> Result<String, String> {
     };
     let driver = link("driver");
     if driver.as_deref() != Some("vfio-pci") {
-        let has = driver.map_or("no driver has it".into(), |name| std::format!("{name} has it"));
-        let path = function.display();
-        return Err(std::format!(
-            "{has}, expected vfio-pci: echo vfio-pci > {path}/driver_override; \
-             echo {address} > {path}/driver/unbind (if a driver has it); \
-             echo {address} > /sys/bus/pci/drivers_probe"
-        ));
+        return Err(VfioErrorKind::Driver { driver, folder: function });
     }
-    link("iommu_group").ok_or_else(|| {
-        "it is in no IOMMU group: expected an IOMMU that is on, as with intel_iommu=on on the \
-         kernel's command line"
-            .into()
-    })
+    link("iommu_group").ok_or(VfioErrorKind::NoIommuGroup)
 }
 
-fn open_file(path: &Path, hint: &str) -> Result<File, String> {
+fn open_file(path: &Path, hint: &'static str) -> Result<File, VfioErrorKind> {
     let opened = File::options().read(true).write(true).open(path);
-    opened.map_err(|error| std::format!("{}: {error}; {hint}", path.display()))
+    opened.map_err(|error| VfioErrorKind::Open { file: path.into(), error, hint })
 }
 
 /// Adds the group to the container, sets the container's IOMMU model, and opens the function.
-fn join(container: &File, group: &File, number: &str, address: &str) -> Result<OwnedFd, String> {
+fn join(
+    container: &File,
+    group: &File,
+    number: &str,
+    address: &str,
+) -> Result<OwnedFd, VfioErrorKind> {
     let mut status = [0; 2];
     sys::exchange(group.as_fd(), Framed::GroupGetStatus, &mut status)
-        .map_err(doing("asking for its group's status"))?;
+        .map_err(VfioErrorKind::system("asking for its group's status"))?;
     if status[1] & GROUP_VIABLE == 0 {
-        return Err(std::format!(
-            "its IOMMU group {number} has functions that other drivers use: expected vfio-pci for all \
-             of /sys/kernel/iommu_groups/{number}/devices"
-        ));
+        return Err(VfioErrorKind::Group { group: number.into() });
     }
     let model = sys::plain(container.as_fd(), Plain::CheckExtension, TYPE1_V2);
     if !matches!(model, Ok(1)) {
-        return Err("VFIO has no IOMMU of type 1: is the module vfio_iommu_type1 loaded?".into());
+        return Err(VfioErrorKind::NoType1);
     }
     sys::set_container(group.as_fd(), container.as_fd())
-        .map_err(doing("putting its group into a container"))?;
+        .map_err(VfioErrorKind::system("putting its group into a container"))?;
     sys::plain(container.as_fd(), Plain::SetIommu, TYPE1_V2)
-        .map_err(doing("giving its container an IOMMU of type 1"))?;
-    sys::device(group.as_fd(), address).map_err(doing("opening it"))
+        .map_err(VfioErrorKind::system("giving its container an IOMMU of type 1"))?;
+    sys::device(group.as_fd(), address).map_err(VfioErrorKind::system("opening it"))
 }
 
 /// Allocates host memory and maps it for the function at its bus address.
-fn share(container: &File, wanted: &Wanted) -> Result<Memory, String> {
+fn share(container: &File, wanted: &Wanted) -> Result<Memory, VfioErrorKind> {
     let base = wanted.memory_base;
     let memfd = Memfd::new("doorbell-host", wanted.memory_bytes);
-    let memory = memfd.and_then(|memfd| memfd.map(base)).map_err(doing("host memory"))?;
+    let memory =
+        memfd.and_then(|memfd| memfd.map(base)).map_err(VfioErrorKind::system("host memory"))?;
     let words = answer(container.as_fd(), Framed::IommuGetInfo, &[0; 5])?;
     let ranges = Answer(&words).iova_ranges()?;
     let last = base.0.checked_add(memory.bytes() as u64 - 1);
     let inside = |&(first, end): &(u64, u64)| first <= base.0 && last.is_some_and(|l| l <= end);
     let aligned = base.0.is_multiple_of(BUFFER_ALIGN as u64);
     if !aligned || last.is_none() || !(ranges.is_empty() || ranges.iter().any(inside)) {
-        let shown: Vec<String> =
-            ranges.iter().map(|(first, last)| std::format!("{first:#x} to {last:#x}")).collect();
-        return Err(std::format!(
-            "{} bytes of host memory at {:#x} are not what the IOMMU translates ({}): expected \
-             another place (host.memory_base)",
-            memory.bytes(),
-            base.0,
-            shown.join(", ")
-        ));
+        return Err(VfioErrorKind::Place { at: base.0, bytes: memory.bytes(), ranges });
     }
-    sys::map_dma(container.as_fd(), &memory).map_err(|error| {
-        std::format!(
-            "mapping {} bytes of host memory for it: {error}; is the limit of locked memory high enough \
-             (ulimit -l)?",
-            memory.bytes()
-        )
-    })?;
+    let failed = |error| VfioErrorKind::Map { bytes: memory.bytes(), error };
+    sys::map_dma(container.as_fd(), &memory).map_err(failed)?;
     Ok(memory)
 }
 
 /// Sends a query; repeats it with a larger buffer if the answer does not fit.
-fn answer(fd: BorrowedFd<'_>, call: Framed, question: &[u32]) -> Result<Vec<u32>, String> {
+fn answer(fd: BorrowedFd<'_>, call: Framed, question: &[u32]) -> Result<Vec<u32>, VfioErrorKind> {
     let mut bytes = ANSWER_BYTES;
     loop {
         let mut words = Vec::from(question);
         words.resize(bytes / 4, 0);
-        sys::exchange(fd, call, &mut words).map_err(doing("asking VFIO"))?;
+        sys::exchange(fd, call, &mut words).map_err(VfioErrorKind::system("asking VFIO"))?;
         let needed = words[0] as usize;
         if needed <= bytes {
             return Ok(words);
         }
         if needed > ANSWER_BYTES_MAX || bytes == ANSWER_BYTES_MAX {
-            return Err(std::format!("an answer of VFIO has {needed} bytes"));
+            return Err(AnswerError::TooLong { bytes: needed }.into());
         }
         bytes = ANSWER_BYTES_MAX;
     }
@@ -267,80 +229,77 @@ struct Device<'a> {
 }
 
 impl Device<'_> {
-    fn is_pci_and_resettable(&self) -> Result<bool, String> {
+    fn is_pci_and_resettable(&self) -> Result<bool, VfioErrorKind> {
         let words = answer(self.file.as_fd(), Framed::DeviceGetInfo, &[0; 6])?;
         if words[1] & DEVICE_PCI == 0 {
-            return Err("VFIO says that it is not a PCI function".into());
+            return Err(VfioErrorKind::NotPci);
         }
         Ok(words[1] & DEVICE_RESET != 0)
     }
 
-    fn region(&self, index: u32) -> Result<Region, String> {
+    fn region(&self, index: u32) -> Result<Region, VfioErrorKind> {
         let words = answer(self.file.as_fd(), Framed::RegionGetInfo, &[0, 0, index, 0])?;
-        Answer(&words).region()
+        Ok(Answer(&words).region()?)
     }
 
-    fn read_config<const N: usize>(&self, at: u64) -> Result<[u8; N], String> {
+    fn read_config<const N: usize>(&self, at: u64) -> Result<[u8; N], VfioErrorKind> {
         let mut bytes = [0; N];
         let read = self.file.read_exact_at(&mut bytes, at);
-        read.map(|()| bytes).map_err(doing("reading its configuration"))
+        read.map(|()| bytes).map_err(VfioErrorKind::system("reading its configuration"))
     }
 
-    fn validate_class(&self, config: u64, wanted: u32) -> Result<(), String> {
+    fn validate_class(&self, config: u64, wanted: u32) -> Result<(), VfioErrorKind> {
         let class = u32::from_le_bytes(self.read_config(config + CLASS)?) >> 8;
         if class == wanted {
             return Ok(());
         }
-        Err(std::format!("it is of class {class:06x}, expected {wanted:06x}"))
+        Err(VfioErrorKind::Class { found: class, expected: wanted })
     }
 
-    fn change_command(&self, config: u64, on: u16, off: u16) -> Result<(), String> {
+    fn change_command(&self, config: u64, on: u16, off: u16) -> Result<(), VfioErrorKind> {
         let command = u16::from_le_bytes(self.read_config(config + COMMAND)?);
         let command = (command | on) & !off;
         self.file
             .write_all_at(&command.to_le_bytes(), config + COMMAND)
-            .map_err(doing("writing its command register"))
+            .map_err(VfioErrorKind::system("writing its command register"))
     }
 
     /// Maps the registers that can be mapped in one piece from the first on. A doorbell beyond them reads
     /// all ones and its writes are dropped: the driver's timeouts detect that.
-    fn map_bar0(&self) -> Result<Registers, String> {
+    fn map_bar0(&self) -> Result<Registers, VfioErrorKind> {
         let region = self.region(BAR0)?;
         let first = region.mappable.iter().find(|(offset, bytes)| *offset == 0 && *bytes > 0);
         let Some((_, bytes)) = first else {
-            return Err(std::format!(
-                "its registers (BAR 0, {} bytes) cannot be mapped from the first on",
-                region.bytes
-            ));
+            return Err(VfioErrorKind::NotMappable { bytes: region.bytes });
         };
         let pages = usize::try_from(*bytes).ok().map(|bytes| bytes - bytes % BUFFER_ALIGN);
         let Some(bytes @ BUFFER_ALIGN..) = pages else {
-            return Err(std::format!("its registers have {bytes} bytes, expected a page or more"));
+            return Err(VfioErrorKind::RegistersTooShort { bytes: *bytes });
         };
         Registers::map(self.file.as_fd(), region.offset, bytes)
-            .map_err(doing("mapping its registers"))
+            .map_err(VfioErrorKind::system("mapping its registers"))
     }
 
-    fn vectors(&self, index: u32) -> Result<u32, String> {
+    fn vectors(&self, index: u32) -> Result<u32, VfioErrorKind> {
         let words = answer(self.file.as_fd(), Framed::IrqGetInfo, &[0, 0, index, 0]);
         // The kernel does not know this kind of interrupt.
         Ok(words.map_or(0, |words| words[3]))
     }
 
-    fn signal(&self, index: u32, events: &[Eventfd]) -> Result<(), String> {
+    fn signal(&self, index: u32, events: &[Eventfd]) -> Result<(), VfioErrorKind> {
         let mut words = std::vec![0, IRQ_EVENTS, index, 0, events.len() as u32];
         words.extend(events.iter().map(|event| event.as_fd().as_raw_fd() as u32));
         sys::exchange(self.file.as_fd(), Framed::SetIrqs, &mut words)
-            .map_err(doing("asking for its interrupts"))
+            .map_err(VfioErrorKind::system("asking for its interrupts"))
     }
 
     /// Starts the events: interrupts, device errors, removal requests.
-    fn events(&self, wanted: u16) -> Result<Events, String> {
-        let there = self.vectors(MSIX)?;
-        if u32::from(wanted) > there {
-            return Err(std::format!("it has {there} MSI-X vectors, {wanted} are wanted"));
+    fn events(&self, wanted: u16) -> Result<Events, VfioErrorKind> {
+        let found = self.vectors(MSIX)?;
+        if u32::from(wanted) > found {
+            return Err(VfioErrorKind::Vectors { found, wanted });
         }
-        let event = || Eventfd::new().map_err(doing("an event counter"));
+        let event = || Eventfd::new().map_err(VfioErrorKind::system("an event counter"));
         let vectors: Vec<Eventfd> = (0..wanted).map(|_| event()).collect::<Result<_, _>>()?;
         if !vectors.is_empty() {
             self.signal(MSIX, &vectors)?;
@@ -353,13 +312,15 @@ impl Device<'_> {
                 gone.push(told);
             }
         }
-        Events::start(vectors, gone).map_err(|error| error.to_string())
+        Events::start(vectors, gone)
+            .map_err(VfioErrorKind::system("the thread that counts its interrupts"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::string::ToString;
 
     const ADDRESS: &str = "0000:01:00.0";
 
@@ -385,7 +346,8 @@ mod tests {
 
         fn open(&self, address: &str) -> String {
             let places = Places { functions: self.0.join("pci"), vfio: self.0.join("vfio") };
-            open(&places, address, &wanted()).err().expect("no function here can be opened")
+            let opened = open(&places, address, &wanted());
+            opened.err().expect("no function here can be opened").to_string()
         }
 
         fn link(&self, name: &str, to: &str) {
@@ -402,10 +364,10 @@ mod tests {
 
     #[test]
     fn pci_address_accepts_one_form() {
-        assert!(is_address("0000:01:00.0").is_ok());
-        assert!(is_address("0001:af:1f.7").is_ok());
+        assert!(is_address("0000:01:00.0"));
+        assert!(is_address("0001:af:1f.7"));
         for bad in ["", "01:00.0", "0000:01:00.0 ", "0000:AF:00.0", "0000/01:00.0", "../../../.."] {
-            assert!(is_address(bad).is_err(), "{bad}");
+            assert!(!is_address(bad), "{bad}");
         }
         let error = Taken::open("1:0.0", &wanted()).err().unwrap().to_string();
         assert_eq!(error, "1:0.0: expected a PCI address, as in 0000:01:00.0");

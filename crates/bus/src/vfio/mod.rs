@@ -1,14 +1,29 @@
 //! User-space driver access to a PCI function through Linux VFIO: a real device behind an IOMMU.
+//! docs/real-machines.md describes its use and its limits.
 //!
-//! Host memory is mapped for the function at the bus addresses that the driver uses; the function can
-//! access nothing else. Registers are mapped, so a doorbell is a store; a thread counts MSI-X interrupts. A
-//! function that the kernel removes or reports dead is *gone*, as is one whose registers read all ones.
+//! The arena is mapped for the function once, at the bus addresses that the driver uses: the address of a
+//! buffer is the one that goes into a PRP, and no mapping changes on the path of a command. The function can
+//! access nothing else. Registers are a mapping of BAR 0, and an access is one volatile word. Earlier stores
+//! to memory precede it because x86 keeps the order of stores; on other processors the port refuses to open.
+//!
+//! A thread waits for the kernel's event counters and adds them to words that the driver polls, as on the
+//! other live buses: MSI-X vectors, hardware errors, and the kernel's request to release the function. After
+//! either of the last two the function is *gone*, as is one whose registers read all ones.
+//!
+//! INTx is disabled in the command register before the function may master the bus: otherwise a controller
+//! whose vectors are not in use would assert a pin that no handler serves. When the port is dropped, the
+//! function loses bus mastering first. If the process is killed, the kernel does the same, and keeps the
+//! pages that the function could still write until it has.
 //!
 //! The IOMMU model is "type 1" through a group; a kernel with iommufd alone offers the same through its
 //! compatible device file. Not supported: INTx and MSI, functions whose registers cannot be mapped from the
 //! first on, power management, processors other than x86-64.
+//!
+//! The dozen system calls are made directly. Existing crates also bring a model of a virtual machine's
+//! memory; here memory is one region.
 
 mod abi;
+mod error;
 mod events;
 mod function;
 mod sys;
@@ -22,8 +37,10 @@ use runtime::Rt;
 
 use crate::Arena;
 use crate::live::{self, LiveHost};
+pub use abi::AnswerError;
+pub use error::{VfioError, VfioErrorKind};
 use function::Taken;
-pub use function::{VfioError, Wanted};
+pub use function::Wanted;
 
 /// A function opened through VFIO: reset, if it supports that, and with access to the shared memory.
 pub struct Function(Rc<Taken>);

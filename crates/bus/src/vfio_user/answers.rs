@@ -222,10 +222,10 @@ impl Face {
             }
             Region::Table => self.write_table(offset as usize, data),
             Region::Config => {
-                let says = |c: &ConfigSpace| (c.bus_master(), c.intx_enabled());
-                let before = says(&self.config);
+                let control_bits = |c: &ConfigSpace| (c.bus_master(), c.intx_enabled());
+                let before = control_bits(&self.config);
                 let effects = self.config.write(offset, data).expect("judged before");
-                let after = says(&self.config);
+                let after = control_bits(&self.config);
                 if effects.reset || before != after {
                     let (bus_master, intx_enabled) = after;
                     let reset = effects.reset;

@@ -1,16 +1,15 @@
 //! Framing: complete messages over a socket.
 
-use std::format;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::string::String;
 use std::vec::Vec;
 
 use runtime::{STD_CLOCK, Span, Time, WallClock};
 use wire::vfio_user::Header;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::error::SessionError;
 use super::limits;
 use crate::fd::{self, FDS_MAX, Until};
 use crate::listen::milliseconds;
@@ -52,7 +51,7 @@ impl Channel {
 
     /// Receives a message: waits up to `begin` for its first byte, then up to `whole` for the rest. `None`
     /// if the peer has closed the connection.
-    pub fn receive(&self, begin: Span, whole: Span) -> Result<Option<Message>, String> {
+    pub fn receive(&self, begin: Span, whole: Span) -> Result<Option<Message>, SessionError> {
         let (mut incoming, mut end) = (Incoming::default(), STD_CLOCK.now() + begin);
         let mut begun = false;
         loop {
@@ -70,10 +69,10 @@ impl Channel {
     }
 
     /// Receives the available part of a message, without waiting.
-    pub fn advance(&self, incoming: &mut Incoming) -> Result<Advance, String> {
+    pub fn advance(&self, incoming: &mut Incoming) -> Result<Advance, SessionError> {
         let gone = |done| match done {
             0 => Ok(Advance::Gone),
-            _ => Err("the other end has gone in the middle of a message".into()),
+            _ => Err(SessionError::CutOff),
         };
         loop {
             let Incoming { header, payload, fds, done } = incoming;
@@ -93,21 +92,17 @@ impl Channel {
                     io::ErrorKind::Interrupted => continue,
                     // Left behind by a process that died.
                     io::ErrorKind::ConnectionReset => return gone(*done),
-                    _ => return Err(format!("receiving a message: {error}")),
+                    _ => return Err(SessionError::system("receiving a message")(error)),
                 },
             }
             if fds.len() > FDS_MAX {
                 // Each part of the message may carry as many.
-                return Err(format!("more than {FDS_MAX} descriptors beside one message"));
+                return Err(SessionError::TooManyDescriptors);
             }
             if *done == Header::BYTES {
                 let bytes = header.bytes.get() as usize;
                 if !(Header::BYTES..=limits::MESSAGE_BYTES_MAX).contains(&bytes) {
-                    return Err(format!(
-                        "a message of {bytes} bytes: {} to {} were expected",
-                        Header::BYTES,
-                        limits::MESSAGE_BYTES_MAX
-                    ));
+                    return Err(SessionError::MessageLength { bytes });
                 }
                 payload.resize(bytes - Header::BYTES, 0);
             }
@@ -120,7 +115,7 @@ impl Channel {
         header: &Header,
         parts: &[&[u8]],
         fds: &[BorrowedFd<'_>],
-    ) -> Result<(), String> {
+    ) -> Result<(), SessionError> {
         let mut message = Vec::with_capacity(header.bytes.get() as usize);
         message.extend_from_slice(header.as_bytes());
         parts.iter().for_each(|part| message.extend_from_slice(part));
@@ -137,17 +132,17 @@ impl Channel {
                         self.wait(Until::Writable, end, "room for a message")?;
                     }
                     io::ErrorKind::Interrupted => {}
-                    _ => return Err(format!("sending a message: {error}")),
+                    _ => return Err(SessionError::system("sending a message")(error)),
                 },
             }
         }
         Ok(())
     }
 
-    fn wait(&self, until: Until, end: Time, what: &str) -> Result<(), String> {
+    fn wait(&self, until: Until, end: Time, expected: &'static str) -> Result<(), SessionError> {
         let left = end.since(STD_CLOCK.now());
         if left == Span::ZERO {
-            return Err(format!("the other end keeps us waiting for {what}"));
+            return Err(SessionError::Stalled { expected });
         }
         fd::wait(&[(self.socket.as_fd(), until)], milliseconds(left), &mut Vec::new());
         Ok(())
@@ -161,8 +156,8 @@ impl AsFd for Channel {
 }
 
 /// Reads a structure from the beginning of a payload.
-pub(super) fn front<T: FromBytes>(payload: &[u8], of: &str) -> Result<T, String> {
-    T::read_from_prefix(payload).map(|(value, _)| value).map_err(|_| {
-        format!("{of}: {} bytes, at least {} were expected", payload.len(), size_of::<T>())
-    })
+pub(super) fn front<T: FromBytes>(payload: &[u8], what: &'static str) -> Result<T, SessionError> {
+    let (bytes, expected) = (payload.len(), size_of::<T>());
+    let front = T::read_from_prefix(payload).map(|(value, _)| value);
+    front.map_err(|_| SessionError::TooShort { what, bytes, expected })
 }

@@ -22,19 +22,11 @@ use wire::vfio_user::{DmaAccess, Header, command, errno};
 use zerocopy::IntoBytes;
 
 use super::channel::{Channel, Message, front};
-use super::server::{fail, said};
-use super::{VfioUserError, limits};
+use super::error::SessionError;
+use super::limits;
 use crate::Memory;
-use crate::fd::{self, Eventfd, Memfd, Until};
-
-/// Access of a server to the client's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// The server maps the memory: DMA is a copy by the server.
-    Mapped,
-    /// The memory is not mapped: DMA is by messages.
-    Messages,
-}
+use crate::backing::NotLocal;
+use crate::fd::{self, Eventfd, Until};
 
 /// A connection to a server, with its function ready for use. Dropping it disconnects.
 pub struct Connection {
@@ -45,12 +37,22 @@ pub struct Connection {
 }
 
 /// The register window and its mapped areas.
-#[derive(Clone)]
 pub(super) struct Window {
     pub bytes: u64,
     pub areas: Vec<Memory>,
     /// Reason why no area is mapped.
-    pub not_mapped: Option<String>,
+    pub not_mapped: Option<NotMapped>,
+}
+
+/// Reason why doorbells are written by messages.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotMapped {
+    #[error("the server offers no mapping of them")]
+    NotOffered,
+    #[error(transparent)]
+    NotLocal(#[from] NotLocal),
+    #[error("{file}: mapping it: {error}")]
+    System { file: String, error: io::Error },
 }
 
 /// State shared by the driver's thread and the reader thread.
@@ -104,7 +106,7 @@ impl Link {
         parts: &[&[u8]],
         fds: &[BorrowedFd<'_>],
         posted: bool,
-    ) -> Result<u16, String> {
+    ) -> Result<u16, SessionError> {
         // The lock is held during the send, so that messages do not interleave.
         let mut calls = self.calls();
         while calls.waiting.contains_key(&calls.next) || calls.posted.contains(&calls.next) {
@@ -150,7 +152,7 @@ impl Link {
         command: u16,
         parts: &[&[u8]],
         fds: &[BorrowedFd<'_>],
-    ) -> Result<(Vec<u8>, Vec<OwnedFd>), String> {
+    ) -> Result<(Vec<u8>, Vec<OwnedFd>), SessionError> {
         let id = self.send(command, parts, fds, false)?;
         let bound = Duration::from_nanos(limits::ANSWER.as_ns());
         let waits = |calls: &mut Calls| {
@@ -162,14 +164,14 @@ impl Link {
         drop(calls);
         match message {
             Some(message) => match message.header.failed() {
-                Some(error) => Err(format!("command {command} was refused with error {error}")),
+                Some(errno) => Err(SessionError::Refused { command, errno }),
                 None => Ok((message.payload, message.fds)),
             },
             None if timeout.timed_out() => {
                 self.give_up();
-                Err(format!("no answer to command {command} within {}", limits::ANSWER))
+                Err(SessionError::NoAnswer { command })
             }
-            None => Err(format!("the server has gone before it answered command {command}")),
+            None => Err(SessionError::ServerGone { command }),
         }
     }
 
@@ -197,7 +199,7 @@ impl Link {
     }
 
     /// Receives and handles a message. Returns false if the server has closed the connection.
-    fn take_in(&self) -> Result<bool, String> {
+    fn take_in(&self) -> Result<bool, SessionError> {
         let Some(message) = self.channel.receive(Span::ZERO, limits::MESSAGE)? else {
             return Ok(false);
         };
@@ -211,19 +213,19 @@ impl Link {
             } else if let Some(waiting) = calls.waiting.get_mut(&id) {
                 *waiting = Some(message);
             } else {
-                return Err(format!("a reply to message {id}, which was not sent"));
+                return Err(SessionError::UnknownReply { id });
             }
             drop(calls);
             self.replies.fetch_add(1, Ordering::Release);
             self.replied.notify_all();
         } else {
-            return Err("neither command nor reply".into());
+            return Err(SessionError::Flags { flags: message.header.flags.get() });
         }
         Ok(true)
     }
 
     /// Handles the server's access to our memory.
-    fn serve(&self, message: &Message) -> Result<(), String> {
+    fn serve(&self, message: &Message) -> Result<(), SessionError> {
         let header = &message.header;
         let reply = match self.access(message) {
             Ok((access, data)) => {
@@ -263,53 +265,24 @@ impl Link {
     }
 }
 
-/// Connects to the server that listens at `path`, and sets up its function: `memory_bytes` bytes of memory
-/// at bus address `memory_base`, interrupts, bus mastering.
-///
-/// # Errors
-/// If no server listens there, its answers are malformed, or it takes longer than [`limits::ANSWER`]. Names
-/// the failed step.
-pub fn connect(
-    path: &Path,
-    memory_bytes: usize,
-    memory_base: BusAddr,
-    sharing: Sharing,
-) -> Result<Connection, VfioUserError> {
-    let socket = match UnixStream::connect(path) {
-        Ok(socket) => socket,
-        Err(error) => return fail(path, "connecting", &error),
-    };
-    let file = Memfd::new("doorbell-host", memory_bytes);
-    let memory = file.and_then(|file| Ok((file.map(memory_base)?, file)));
-    let (memory, file) = match memory {
-        Ok(both) => both,
-        Err(error) => return fail(path, "memory for the host", &error),
-    };
-    let connection = Connection::start(socket, path, memory);
-    let connection = match connection {
-        Ok(connection) => connection,
-        Err(error) => return fail(path, "connecting", &error),
-    };
-    match super::setup::set_up(connection, (sharing == Sharing::Mapped).then_some(&file)) {
-        Ok(connection) => Ok(connection),
-        Err(error) => fail(path, "setting up the device", &error),
-    }
-}
-
 impl Connection {
-    fn start(socket: UnixStream, path: &Path, memory: Memory) -> Result<Connection, String> {
+    pub(super) fn start(
+        socket: UnixStream,
+        path: &Path,
+        memory: Memory,
+    ) -> Result<Connection, SessionError> {
         let count = 0..limits::VECTORS;
         let counters: io::Result<Vec<_>> = count.clone().map(|_| Eventfd::new()).collect();
         let link = Arc::new(Link {
-            channel: Channel::new(socket).map_err(said("the socket"))?,
+            channel: Channel::new(socket).map_err(SessionError::system("the socket"))?,
             path: path.into(),
             calls: Mutex::default(),
             replied: Condvar::new(),
             replies: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            wake: Eventfd::new().map_err(said("waking the reader"))?,
-            counters: counters.map_err(said("the interrupts' counters"))?,
+            wake: Eventfd::new().map_err(SessionError::system("waking the reader"))?,
+            counters: counters.map_err(SessionError::system("the interrupts' counters"))?,
             interrupts: count.map(|_| AtomicU32::new(0)).collect(),
             memory: memory.clone(),
         });
@@ -317,7 +290,7 @@ impl Connection {
         let reader = std::thread::Builder::new()
             .name("vfio-user".into())
             .spawn(move || reader.read())
-            .map_err(said("the reader's thread"))?;
+            .map_err(SessionError::system("the reader's thread"))?;
         let window = Window { bytes: 0, areas: Vec::new(), not_mapped: None };
         Ok(Connection { link, window, memory, reader: Some(reader) })
     }

@@ -2,58 +2,31 @@
 //! interrupt signals an eventfd of the client.
 
 use alloc::rc::Rc;
-use core::cell::{Cell, RefCell};
+use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::vec::Vec;
 
-use runtime::{Rt, Signal, Stage, Time};
+use runtime::{Rt, Stage, Time, stage};
 use wire::BusAddr;
 
-use super::dma::{Landing, new_in_a_row};
+use super::dma::{Dma, Landing, new_in_a_row};
 use super::function::Registers;
 use super::mailbox::{AccessId, Mailbox, ToDevice, ToSession};
-use super::table::{Access, Table};
-use super::vectors::{Signalling, Vectors};
+use super::state::{State, Waiting};
+use super::table::{Access, Mapping};
+use super::vectors::Signalling;
 use crate::live::{new_entries, until};
-use crate::pieces::{Sink, gather, scatter, scatter_flagged};
+use crate::pieces::{Sink, gather, gather_from, scatter, scatter_flagged};
 use crate::{Carry, Cost, DevicePort, DmaError, Flags, Looks, Payload, Posting, Segment};
 
 /// A device port that is not yet bound to a thread.
 pub struct DeviceEnd(State);
 
-/// State that survives a reset.
-pub(super) struct State {
-    pub mailbox: Arc<Mailbox>,
-    registers: Registers,
-    pub table: RefCell<Table>,
-    vectors: RefCell<Vectors>,
-    pub bus_master: Cell<bool>,
-    /// Accesses by messages in flight, by number.
-    pub accesses: RefCell<BTreeMap<AccessId, Waiting>>,
-    pub next_access: Cell<AccessId>,
-    /// Number of posted accesses in flight: no task waits for them, but interrupts are ordered behind them.
-    pub posted: Cell<usize>,
-    /// Answer to send when all accesses before this number are complete.
-    owed: RefCell<Option<(AccessId, ToSession)>>,
-    /// The device has been ordered to restart; the client waits for it.
-    restarting: Cell<bool>,
-}
-
-/// State of an access by messages.
-pub(super) enum Waiting {
-    Under,
-    /// In flight; no task waits for it.
-    Posted,
-    Over(Option<Vec<u8>>),
-    Abandoned,
-}
-
 /// Reason to stop a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Restart: see [`VfioUserDevice::begin_anew`].
+    /// Restart: see [`VfioUserDevice::restart`].
     Reset,
     /// The client is gone.
     Left,
@@ -66,19 +39,7 @@ impl DeviceEnd {
         signalling: Arc<Signalling>,
         maps_max: usize,
     ) -> DeviceEnd {
-        DeviceEnd(State {
-            mailbox,
-            registers,
-            table: RefCell::new(Table::new(maps_max)),
-            vectors: RefCell::new(Vectors::new(signalling)),
-            bus_master: Cell::new(false),
-            accesses: RefCell::default(),
-            next_access: Cell::new(0),
-            posted: Cell::new(0),
-            owed: RefCell::default(),
-            // The session waits for the start of the device, as after a reset.
-            restarting: Cell::new(true),
-        })
+        DeviceEnd(State::new(mailbox, registers, signalling, maps_max))
     }
 
     /// Device port for the thread of `rt`.
@@ -87,21 +48,12 @@ impl DeviceEnd {
     }
 }
 
-impl Drop for State {
-    fn drop(&mut self) {
-        self.mailbox.give_session(ToSession::Ended);
-    }
-}
-
 /// Device port. Cheap to clone.
 #[derive(Clone)]
 pub struct VfioUserDevice {
-    pub(super) rt: Rt,
-    pub(super) state: Rc<State>,
+    dma: Dma,
     /// Number of orders of the mailbox that have been handled.
     seen: Rc<Cell<u32>>,
-    /// Signalled when an access by messages completes.
-    pub(super) changed: Rc<Signal>,
     transfer: Stage,
     host_read: Stage,
 }
@@ -109,21 +61,19 @@ pub struct VfioUserDevice {
 impl VfioUserDevice {
     fn over(state: Rc<State>, rt: &Rt) -> VfioUserDevice {
         VfioUserDevice {
-            rt: rt.clone(),
-            state,
+            dma: Dma { rt: rt.clone(), state, changed: Rc::default() },
             // Differs from any count, so the mailbox is read first.
             seen: Rc::new(Cell::new(u32::MAX)),
-            changed: Rc::default(),
-            transfer: rt.stage("data transfer"),
-            host_read: rt.stage("host read"),
+            transfer: stage!(rt, crate::live::STAGES, "data transfer"),
+            host_read: stage!(rt, crate::live::STAGES, "host read"),
         }
     }
 
     /// Port for a restarted device, on a new executor, after the tasks of the old one have been dropped: no
     /// access of theirs reaches the client any more. Memory and interrupts stay as the client has set them
     /// up; registers are zero.
-    pub fn begin_anew(self, rt: &Rt) -> VfioUserDevice {
-        let state = self.state;
+    pub fn restart(self, rt: &Rt) -> VfioUserDevice {
+        let state = self.dma.state;
         for id in state.mailbox.take_back() {
             state.forget(id);
         }
@@ -135,18 +85,18 @@ impl VfioUserDevice {
     /// Handles the session's orders until the device is to stop. Runs as a task beside the device's own,
     /// after they have been started.
     pub async fn attend(&self) -> Why {
-        if self.state.restarting.take() {
+        if self.dma.state.restarting.take() {
             self.answer(Ok(()), Vec::new());
         }
         loop {
-            self.seen.set(self.state.mailbox.news());
-            while let Some(what) = self.state.mailbox.for_device() {
+            self.seen.set(self.dma.state.mailbox.news());
+            while let Some(what) = self.dma.state.mailbox.for_device() {
                 match what {
                     ToDevice::Leave => return Why::Left,
                     ToDevice::Reset => return self.reset(),
                     ToDevice::Config { bus_master, intx_enabled, reset } => {
-                        self.state.bus_master.set(bus_master);
-                        self.state.vectors.borrow_mut().enable_intx(intx_enabled);
+                        self.dma.state.bus_master.set(bus_master);
+                        self.dma.state.vectors.borrow_mut().enable_intx(intx_enabled);
                         if reset {
                             return self.reset();
                         }
@@ -155,18 +105,19 @@ impl VfioUserDevice {
                     other => self.perform(other),
                 }
             }
-            self.state.settle();
+            self.dma.state.settle();
             self.news().await;
         }
     }
 
     /// Waits for an order. Polls in every pass, because a timer would end the idle state of the executor.
     async fn news(&self) {
-        until(&self.rt, || (self.state.mailbox.news() != self.seen.get()).then_some(())).await;
+        until(&self.dma.rt, || (self.dma.state.mailbox.news() != self.seen.get()).then_some(()))
+            .await;
     }
 
     fn perform(&self, what: ToDevice) {
-        let state = &self.state;
+        let state = &self.dma.state;
         match what {
             ToDevice::Map(mapping) => match state.table.borrow_mut().insert(mapping) {
                 Ok(()) => self.answer(Ok(()), Vec::new()),
@@ -203,93 +154,75 @@ impl VfioUserDevice {
 
     /// Requests a restart, which the session is told of when it is done.
     fn reset(&self) -> Why {
-        self.state.restarting.set(true);
+        self.dma.state.restarting.set(true);
         Why::Reset
     }
 
-    fn answer(&self, result: Result<(), u32>, unused: Vec<super::table::Mapping>) {
-        self.state.mailbox.give_session(ToSession::Answer { result, unused });
+    fn answer(&self, result: Result<(), u32>, unused: Vec<Mapping>) {
+        self.dma.state.mailbox.give_session(ToSession::Answer { result, unused });
     }
 
     fn over_with(&self, id: AccessId, result: Option<Vec<u8>>) {
-        let mut accesses = self.state.accesses.borrow_mut();
+        let mut accesses = self.dma.state.accesses.borrow_mut();
         if let Some(under @ Waiting::Under) = accesses.get_mut(&id) {
             *under = Waiting::Over(result);
             drop(accesses);
-            self.changed.notify(&self.rt);
+            self.dma.changed.notify(&self.dma.rt);
         } else {
             drop(accesses);
-            self.state.forget(id);
-        }
-    }
-}
-
-impl State {
-    /// Removes a completed or abandoned access.
-    fn forget(&self, id: AccessId) {
-        if let Some(Waiting::Posted) = self.accesses.borrow_mut().remove(&id) {
-            self.posted.set(self.posted.get() - 1);
-        }
-    }
-
-    /// Result of an access, if it has completed.
-    pub fn result_of(&self, id: AccessId) -> Option<Option<Vec<u8>>> {
-        match self.accesses.borrow_mut().get_mut(&id) {
-            Some(Waiting::Over(result)) => Some(result.take()),
-            _ => None,
-        }
-    }
-
-    /// Sends the deferred answer if the accesses before it have completed.
-    fn settle(&self) {
-        let mut owed = self.owed.borrow_mut();
-        let accesses = self.accesses.borrow();
-        let under_way = |(_, how): &(&AccessId, &Waiting)| !matches!(how, Waiting::Over(_));
-        let first = accesses.iter().find(under_way).map(|(id, _)| *id);
-        if owed.as_ref().is_some_and(|(barrier, _)| first.is_none_or(|first| first >= *barrier))
-            && let Some((_, answer)) = owed.take()
-        {
-            self.mailbox.give_session(answer);
+            self.dma.state.forget(id);
         }
     }
 }
 
 impl DevicePort for VfioUserDevice {
     fn rt(&self) -> &Rt {
-        &self.rt
+        &self.dma.rt
     }
 
     #[inline]
     fn load(&self, register: u32) -> u32 {
-        self.state.registers.load(register)
+        self.dma.state.registers.load(register)
     }
 
     fn store(&self, register: u32, value: u32) {
-        self.state.registers.store(register, value);
-        if let Some(silent) = self.state.registers.silences(register) {
-            self.state.vectors.borrow_mut().silence(silent);
+        self.dma.state.registers.store(register, value);
+        if let Some(silent) = self.dma.state.registers.silences(register) {
+            self.dma.state.vectors.borrow_mut().silence(silent);
         }
     }
 
     async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {
-        until(&self.rt, check).await
+        until(&self.dma.rt, check).await
     }
 
     /// No-op: a live check runs in every pass.
     fn check_again(&self) {}
 
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
-        if self.validate(from, Access::Read)? {
+        if self.dma.validate(from, Access::Read)? {
             gather(from, to, carry, |at, part| {
-                self.reach(at, part.len(), Access::Read, |memory, at, range| {
+                self.dma.reach(at, part.len(), Access::Read, |memory, at, range| {
                     memory.read(at, &mut part[range])
                 })
             })?;
         } else {
-            self.read_by_messages(from, to).await?;
+            self.dma.read_by_messages(from, to).await?;
         }
-        self.rt.record(self.host_read);
+        self.dma.rt.record(self.host_read);
         Ok(())
+    }
+
+    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
+        self.dma.validate(from, Access::Read)
+    }
+
+    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
+        gather_from(from, offset, to, |at, part| {
+            self.dma.reach(at, part.len(), Access::Read, |memory, at, range| {
+                memory.read(at, &mut part[range])
+            })
+        })
     }
 
     async fn fetch(
@@ -301,16 +234,16 @@ impl DevicePort for VfioUserDevice {
         mut is_new: impl FnMut(u32, u32) -> bool,
     ) -> Result<u32, DmaError> {
         let ring = Segment { at, bytes: into.len() as u32 };
-        if !self.validate(&[ring], Access::Read)? {
-            self.read_by_messages(&[ring], into).await?;
+        if !self.dma.validate(&[ring], Access::Read)? {
+            self.dma.read_by_messages(&[ring], into).await?;
             return Ok(new_in_a_row(into, entry_bytes, is_new));
         }
-        let look = || self.look_for_entries(at, into, entry_bytes, &mut is_new);
-        new_entries(&self.rt, looks, look).await
+        let look = || self.dma.look_for_entries(at, into, entry_bytes, &mut is_new);
+        new_entries(&self.dma.rt, looks, look).await
     }
 
     fn prefetch(&self, to: Segment) {
-        let table = self.state.table.borrow();
+        let table = self.dma.state.table.borrow();
         if let Some(memory) = table.whole(to.at, to.bytes as usize, Access::Write) {
             memory.prefetch(to.at, to.bytes as usize);
         }
@@ -329,43 +262,44 @@ impl DevicePort for VfioUserDevice {
         ready: Time,
     ) -> Result<(), DmaError> {
         if ready > Time::ZERO {
-            self.rt.sleep_until(ready).await;
+            self.dma.rt.sleep_until(ready).await;
         }
-        let mapped = self.validate(to, Access::Write)?;
-        let mut sink = if mapped { Landing::Copied(self) } else { Landing::Told(Vec::new()) };
+        let mapped = self.dma.validate(to, Access::Write)?;
+        let mut sink =
+            if mapped { Landing::Mapped(&self.dma) } else { Landing::Messages(Vec::new()) };
         match how.flags {
             Flags::None => scatter(to, what, |at, run, _| sink.put(at, run))?,
-            flags => scatter_flagged(to, what, flags, &mut sink)?,
+            _ => scatter_flagged(to, what, how, &mut sink)?,
         }
-        if let Landing::Told(parts) = sink {
-            self.write_by_messages(parts).await?;
+        if let Landing::Messages(parts) = sink {
+            self.dma.write_by_messages(parts).await?;
         }
-        self.rt.record(self.transfer);
+        self.dma.rt.record(self.transfer);
         Ok(())
     }
 
     #[inline]
     fn publish(&self, at: BusAddr, entry: &[u8], _relaxed: bool) -> Result<(), DmaError> {
         let segment = Segment { at, bytes: entry.len() as u32 };
-        if self.validate(&[segment], Access::Write)? {
-            return self.reach(at, entry.len(), Access::Write, |memory, at, range| {
+        if self.dma.validate(&[segment], Access::Write)? {
+            return self.dma.reach(at, entry.len(), Access::Write, |memory, at, range| {
                 let flag = range.end == entry.len();
                 memory.put(at, &entry[range], flag)
             });
         }
         // One message per entry, so it lands as a whole.
         let what = |id| ToSession::Write { id, at, data: entry.to_vec() };
-        drop(self.begin(Waiting::Posted, what));
+        drop(self.dma.begin(Waiting::Posted, what));
         Ok(())
     }
 
     #[inline]
     fn interrupt(&self, vector: u16) {
-        if self.state.posted.get() > 0 {
+        if self.dma.state.posted.get() > 0 {
             // Ordered behind the writes posted before it.
-            self.state.mailbox.give_session(ToSession::Raise(vector));
+            self.dma.state.mailbox.give_session(ToSession::Raise(vector));
         } else {
-            self.state.vectors.borrow_mut().raise(vector);
+            self.dma.state.vectors.borrow_mut().raise(vector);
         }
     }
 

@@ -1,14 +1,25 @@
 //! DMA: a copy for mapped memory, messages for other memory, both if a transfer spans the two.
 
+use alloc::rc::Rc;
 use std::vec::Vec;
 
+use runtime::{Rt, Signal};
 use wire::BusAddr;
 
-use super::device::{State, VfioUserDevice, Waiting};
 use super::mailbox::{AccessId, ToSession};
+use super::state::{State, Waiting};
 use super::table::Access;
 use crate::pieces::Sink;
 use crate::{DmaError, Memory, OutOfRange, Segment};
+
+/// Access of the device's tasks to the client's memory. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Dma {
+    pub rt: Rt,
+    pub state: Rc<State>,
+    /// Signalled when an access by messages completes.
+    pub changed: Rc<Signal>,
+}
 
 /// An access by messages that a task waits for. Dropping it abandons the access.
 pub(super) struct Ticket<'a> {
@@ -29,7 +40,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-impl VfioUserDevice {
+impl Dma {
     /// Starts an access by messages.
     pub(super) fn begin(
         &self,
@@ -225,19 +236,19 @@ pub(super) fn new_in_a_row(
 
 /// Destination of a write: mapped memory, or messages sent afterwards.
 pub(super) enum Landing<'a> {
-    Copied(&'a VfioUserDevice),
-    Told(Vec<(BusAddr, Vec<u8>)>),
+    Mapped(&'a Dma),
+    Messages(Vec<(BusAddr, Vec<u8>)>),
 }
 
 impl Sink for Landing<'_> {
     fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
         match self {
-            Landing::Copied(port) => {
+            Landing::Mapped(port) => {
                 port.reach(at, run.len(), Access::Write, |memory, at, range| {
                     memory.write(at, &run[range])
                 })
             }
-            Landing::Told(parts) => {
+            Landing::Messages(parts) => {
                 parts.push((at, run.to_vec()));
                 Ok(())
             }
@@ -247,11 +258,20 @@ impl Sink for Landing<'_> {
     fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
         let bytes = word.to_le_bytes();
         match self {
-            Landing::Copied(port) if at.0.is_multiple_of(4) => {
+            Landing::Mapped(port) if at.0.is_multiple_of(4) => {
                 port.reach(at, 4, Access::Write, |memory, at, _| memory.store_u32(at, word))
             }
             // A message of its own; or an unaligned word, which cannot be loaded with acquire.
             _ => self.put(at, &bytes),
+        }
+    }
+
+    fn wide_flag(&mut self, at: BusAddr, word: u64) -> Result<(), DmaError> {
+        match self {
+            Landing::Mapped(port) if at.0.is_multiple_of(8) => {
+                port.reach(at, 8, Access::Write, |memory, at, _| memory.store_u64(at, word))
+            }
+            _ => self.put(at, &word.to_le_bytes()),
         }
     }
 }

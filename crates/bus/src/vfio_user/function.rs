@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use crate::fd::Memfd;
+use crate::memfd::Memfd;
 use crate::{Masks, Memory};
 use wire::BusAddr;
 use wire::pci::Identity;

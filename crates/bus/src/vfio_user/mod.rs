@@ -18,31 +18,64 @@
 //!
 //! All input from a client is treated as hostile: `wire::vfio_user` validates messages, the table validates
 //! addresses, the SIGBUS guard protects mappings. Every wait for a client has a timeout.
+//!
+//! # Ownership
+//!
+//! Every copy is done within one poll of a device task, and orders are carried out between polls, so no copy
+//! is half done when a mapping changes, and none has to be drained. An access by messages can be half done:
+//! the answer to an order waits for those that began before it. The session begins a command after the answer
+//! to the previous one, but handles replies at once, because the device may need one to carry out the current
+//! order.
+//!
+//! # Registers
+//!
+//! The session alone answers a client's register reads from the shared words. The doorbell page is a file of
+//! its own, created again for each client. The function defines which registers a host may write, so the
+//! controller never sees a read-only register change. CC.EN = 0 is such a word: the host learns from CSTS.RDY
+//! that no write to its memory is left, as on any other bus.
+//!
+//! # Reset and disconnect
+//!
+//! A reset drops the device's tasks with their executor, and starts a new controller on the same table and
+//! vectors: no task of the old one is left that could reach the client. A client's death is the same without
+//! a new controller. The medium passes from controller to controller.
+//!
+//! # Interrupts
+//!
+//! An interrupt is a write to an eventfd by the device's thread, the only system call on the path of a
+//! command. A write that blocks shows that the client has tampered with the counter; the session unblocks it.
+//!
+//! # Failing memory
+//!
+//! A mapping of a peer's file may fault at any moment. `guard.rs` protects all such mappings.
+//!
+//! The crate `vfio_user` is not used: its server has no DMA by messages, serves one connection and then
+//! returns, and owns its event loop.
 
 mod answers;
 mod channel;
 mod client;
 mod device;
 mod dma;
+mod error;
 mod function;
 mod host;
 mod mailbox;
 mod server;
 mod session;
 mod setup;
+mod state;
 mod table;
 mod vectors;
 mod version;
 
-use std::fmt;
-use std::path::PathBuf;
-use std::string::String;
-
-pub use client::{Connection, Sharing, connect};
+pub use client::Connection;
 pub use device::{DeviceEnd, VfioUserDevice, Why};
+pub use error::{LimitsError, SessionError, VfioUserError, VfioUserErrorKind};
 pub use function::Function;
 pub use server::Server;
 pub use session::{Ended, Session};
+pub use setup::{Sharing, connect};
 
 /// Limits of messages, mappings and waits.
 pub mod limits {
@@ -84,25 +117,3 @@ pub mod limits {
         assert!(2 * DMA_MAPS_MAX < 65_530);
     };
 }
-
-/// Error of a vfio-user connection or server.
-#[derive(Debug)]
-pub struct VfioUserError {
-    socket: PathBuf,
-    what: String,
-}
-
-impl VfioUserError {
-    /// The cause, without the socket's path.
-    pub fn reason(&self) -> &str {
-        &self.what
-    }
-}
-
-impl fmt::Display for VfioUserError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.socket.display(), self.what)
-    }
-}
-
-impl core::error::Error for VfioUserError {}

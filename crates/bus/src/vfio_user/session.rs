@@ -5,13 +5,12 @@
 //! client to one of our messages is handled at once: the device may need it to complete the current order.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::format;
 use std::os::fd::AsFd;
-use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
 
 use runtime::{STD_CLOCK, Span, Time, WallClock};
+use wire::BusAddr;
 use wire::vfio_user::{
     DmaAccess, Header, Request, VERSION_MAJOR, VERSION_MINOR, Version, command, errno, parse,
 };
@@ -19,14 +18,15 @@ use zerocopy::IntoBytes;
 
 use super::channel::{Channel, Message};
 use super::device::DeviceEnd;
+use super::error::{SessionError, VfioUserError, VfioUserErrorKind};
 use super::function::{Function, Registers};
 use super::mailbox::{AccessId, Mailbox, ToDevice, ToSession};
-use super::server::{Server, said};
+use super::server::Server;
 use super::vectors::Signalling;
 use super::version::{self, Limits};
 use super::{answers::Done, answers::Face, limits};
 use crate::fd::{self, Until};
-use crate::listen::milliseconds;
+use crate::listen::{AcceptError, milliseconds};
 
 /// Maximum number of accesses to the client's memory in flight.
 const ACCESSES: usize = 64;
@@ -69,40 +69,52 @@ struct Under {
 }
 
 /// Reason for the end of a session.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Ended {
     /// The client has disconnected or died.
     Gone,
     /// The client was disconnected, for this reason.
-    LetGo(String),
+    LetGo(SessionError),
     /// The device's thread has ended.
     Device,
+}
+
+impl Server {
+    /// Waits for a client and negotiates a version. Waits for all connected clients at once.
+    ///
+    /// # Errors
+    /// If a client's first message is malformed or late, or accept fails. A further call may succeed.
+    pub fn accept(&self, function: &Function) -> Result<Session, VfioUserError> {
+        let failed = |error| VfioUserErrorKind::Accept(error).at(self.path());
+        let (channel, message) = self.next().map_err(failed)?;
+        // One client at a time: the others are disconnected now, which also frees their descriptors.
+        let session = Session::agree(&channel, message, self.maps_max).and_then(|transfer_bytes| {
+            self.turn_away();
+            Session::new(channel, transfer_bytes, function, self.maps_max)
+        });
+        session.map_err(AcceptError::Greeting).map_err(failed)
+    }
 }
 
 impl Session {
     /// Negotiates a version by a client's first message. Returns the maximum bytes of data that one of its
     /// messages carries.
-    pub(super) fn agree(
-        channel: &Channel,
-        message: Message,
-        maps_max: usize,
-    ) -> Result<usize, String> {
+    fn agree(channel: &Channel, message: Message, maps_max: usize) -> Result<usize, SessionError> {
         let Message { header, payload, .. } = message;
-        let refuse = |why: String| {
+        let refuse = |why: SessionError| {
             let _ = channel.send(&header.failure(errno::EINVAL), &[], &[]);
             Err(why)
         };
         let first = header.is_command().then(|| parse(&header, &payload));
         let Some(Ok(Request::Version { major, minor, capabilities })) = first else {
-            return refuse("its first message is not the version's".into());
+            return refuse(SessionError::NoVersion);
         };
         if major != VERSION_MAJOR {
-            let why = format!("it speaks version {major}.{minor}, this is {VERSION_MAJOR}.x");
-            return refuse(why);
+            return refuse(SessionError::ClientVersion { major, minor });
         }
         let Limits { transfer_bytes, .. } = match version::theirs(capabilities) {
             Ok(limits) => limits,
-            Err(why) => return refuse(why),
+            Err(why) => return refuse(why.into()),
         };
         let version = Version { major: major.into(), minor: minor.min(VERSION_MINOR).into() };
         let ours = version::ours(maps_max);
@@ -113,14 +125,15 @@ impl Session {
     }
 
     /// Creates a session after the negotiation.
-    pub(super) fn new(
+    fn new(
         channel: Channel,
         transfer_bytes: usize,
         function: &Function,
         maps_max: usize,
-    ) -> Result<Session, String> {
-        let registers = Registers::new(function).map_err(said("the registers"))?;
-        let mailbox = Mailbox::new(transfer_bytes).map_err(said("waking the session"))?;
+    ) -> Result<Session, SessionError> {
+        let registers = Registers::new(function).map_err(SessionError::system("the registers"))?;
+        let mailbox =
+            Mailbox::new(transfer_bytes).map_err(SessionError::system("waking the session"))?;
         let (mailbox, signalling) = (Arc::new(mailbox), Signalling::new());
         Ok(Session {
             channel,
@@ -176,7 +189,7 @@ impl Session {
     }
 
     /// Handles pending items, then waits for an event.
-    fn turn(&mut self, server: &Server) -> Result<Option<Ended>, String> {
+    fn turn(&mut self, server: &Server) -> Result<Option<Ended>, SessionError> {
         if self.take_from_device()? {
             return Ok(Some(Ended::Device));
         }
@@ -225,15 +238,11 @@ impl Session {
     ///
     /// # Errors
     /// If a reply of the client is late.
-    fn patience(&self) -> Result<i32, String> {
+    fn patience(&self) -> Result<i32, SessionError> {
         let now = STD_CLOCK.now();
         if let Some(under) = self.accesses.values().find(|u| now.since(u.begun) > limits::DMA) {
-            return Err(format!(
-                "it does not answer: {} bytes of its memory at {:#x} were asked for {} ago",
-                under.access.count,
-                under.access.address,
-                limits::DMA
-            ));
+            let at = BusAddr(under.access.address.get());
+            return Err(SessionError::NoReply { at, bytes: under.access.count.get() });
         }
         if self.order.as_ref().is_some_and(|(_, since)| now.since(*since) > DEVICE) {
             self.face.unblock();
@@ -242,13 +251,13 @@ impl Session {
         Ok(if busy { 100 } else { -1 })
     }
 
-    fn take_in(&mut self, message: Message) -> Result<(), String> {
+    fn take_in(&mut self, message: Message) -> Result<(), SessionError> {
         if message.header.is_reply() {
             return self.replied(message);
         }
         if !message.header.is_command() {
             let flags = message.header.flags.get();
-            return Err(format!("a message with flags {flags:#x}: neither command nor reply"));
+            return Err(SessionError::Flags { flags });
         }
         self.waiting_bytes += message.payload.len();
         self.waiting.push_back(message);
@@ -256,10 +265,10 @@ impl Session {
     }
 
     /// Handles the client's reply to one of our messages.
-    fn replied(&mut self, message: Message) -> Result<(), String> {
+    fn replied(&mut self, message: Message) -> Result<(), SessionError> {
         let id = message.header.id.get();
         let Some(under) = self.accesses.remove(&id) else {
-            return Err(format!("it replies to message {id}, which was not sent"));
+            return Err(SessionError::UnknownReply { id });
         };
         let head = size_of::<DmaAccess>();
         let good = message.header.failed().is_none() && message.payload.len() >= head;
@@ -275,7 +284,7 @@ impl Session {
     }
 
     /// Handles the device's items. Returns true if its thread has ended.
-    fn take_from_device(&mut self) -> Result<bool, String> {
+    fn take_from_device(&mut self) -> Result<bool, SessionError> {
         while let Some(what) = self.mailbox.for_session() {
             match what {
                 ToSession::Answer { result, unused } => {
@@ -285,12 +294,7 @@ impl Session {
                         self.reply(&due.header, result.map(|()| due.payload))?;
                     }
                 }
-                ToSession::Lost(at) => {
-                    return Err(format!(
-                        "the file behind its memory at {:#x} was cut short, or has no more pages",
-                        at.0
-                    ));
-                }
+                ToSession::Lost(at) => return Err(SessionError::MemoryLost { at }),
                 ToSession::Ended => return Ok(true),
                 wanted => self.wanted.push_back(wanted),
             }
@@ -299,7 +303,7 @@ impl Session {
     }
 
     /// Sends the accesses that the device has requested.
-    fn send_wanted(&mut self) -> Result<(), String> {
+    fn send_wanted(&mut self) -> Result<(), SessionError> {
         while let Some(wanted) = self.wanted.pop_front() {
             match wanted {
                 ToSession::Raise(vector) if self.accesses.values().all(|u| u.read.is_some()) => {
@@ -324,7 +328,7 @@ impl Session {
         Ok(())
     }
 
-    fn access(&mut self, command: u16, under: Under, data: &[u8]) -> Result<(), String> {
+    fn access(&mut self, command: u16, under: Under, data: &[u8]) -> Result<(), SessionError> {
         while self.accesses.contains_key(&self.next_message) {
             self.next_message = self.next_message.wrapping_add(1);
         }
@@ -338,7 +342,7 @@ impl Session {
     }
 
     /// Answers a command, if its sender wants a reply.
-    fn reply(&self, header: &Header, result: Result<Vec<u8>, u32>) -> Result<(), String> {
+    fn reply(&self, header: &Header, result: Result<Vec<u8>, u32>) -> Result<(), SessionError> {
         if !header.wants_reply() {
             return Ok(());
         }
@@ -348,7 +352,7 @@ impl Session {
         }
     }
 
-    fn perform(&mut self, message: Message) -> Result<(), String> {
+    fn perform(&mut self, message: Message) -> Result<(), SessionError> {
         let Message { header, payload, fds } = message;
         let done = parse(&header, &payload).and_then(|request| self.face.answer(request, fds));
         match done {

@@ -1,9 +1,9 @@
-//! Set-up of a function by a client, in the order of the requests.
+//! Set-up of a connection and its function by a client, in the order of the requests.
 
-use std::format;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::string::String;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::vec::Vec;
 
 use wire::BusAddr;
@@ -15,10 +15,11 @@ use wire::vfio_user::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::channel::front;
-use super::client::{Connection, Window};
+use super::client::{Connection, NotMapped, Window};
+use super::error::{SessionError, VfioUserError, VfioUserErrorKind};
 use super::limits;
 use super::version::{self, Limits};
-use crate::fd::Memfd;
+use crate::memfd::Memfd;
 use crate::{Memory, backing};
 
 /// Buffer size for the description of a region and its areas, bytes.
@@ -34,11 +35,41 @@ const COMMAND_ON: u16 = 0b110;
 /// MSI-X enable, in the upper byte of its message control.
 const MSIX_ON: u8 = 0x80;
 
+/// Access of a server to the client's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// The server maps the memory: DMA is a copy by the server.
+    Mapped,
+    /// The memory is not mapped: DMA is by messages.
+    Messages,
+}
+
+/// Connects to the server that listens at `path`, and sets up its function: `memory_bytes` bytes of memory
+/// at bus address `memory_base`, interrupts, bus mastering.
+///
+/// # Errors
+/// If no server listens there, its answers are malformed, or it takes longer than [`limits::ANSWER`]. Names
+/// the failed step.
+pub fn connect(
+    path: &Path,
+    memory_bytes: usize,
+    memory_base: BusAddr,
+    sharing: Sharing,
+) -> Result<Connection, VfioUserError> {
+    let failed = |kind: VfioUserErrorKind| kind.at(path);
+    let socket = UnixStream::connect(path).map_err(VfioUserErrorKind::Connect).map_err(failed)?;
+    let file = Memfd::new("doorbell-host", memory_bytes);
+    let memory = file.and_then(|file| Ok((file.map(memory_base)?, file)));
+    let (memory, file) = memory.map_err(VfioUserErrorKind::Memory).map_err(failed)?;
+    let connection = Connection::start(socket, path, memory);
+    let connection = connection.map_err(VfioUserErrorKind::Start).map_err(failed)?;
+    set_up(connection, (sharing == Sharing::Mapped).then_some(&file))
+        .map_err(VfioUserErrorKind::SetUp)
+        .map_err(failed)
+}
+
 /// Queries and sets up the function. The server may map `memory`; if it is `None`, it uses messages.
-pub(super) fn set_up(
-    mut connection: Connection,
-    memory: Option<&Memfd>,
-) -> Result<Connection, String> {
+fn set_up(mut connection: Connection, memory: Option<&Memfd>) -> Result<Connection, SessionError> {
     let theirs = agree(&connection)?;
     let info: DeviceInfo = connection.ask(
         command::DEVICE_INFO,
@@ -46,7 +77,7 @@ pub(super) fn set_up(
     )?;
     let flags = info.flags.get();
     if flags & device::PCI == 0 || info.regions.get() <= region::CONFIG {
-        return Err(format!("{info:?}: a PCI function was expected"));
+        return Err(SessionError::NotPci(info));
     }
     if flags & device::RESET != 0 {
         connection.link.call(command::RESET, &[], &[])?;
@@ -58,17 +89,17 @@ pub(super) fn set_up(
     Ok(connection)
 }
 
-fn agree(connection: &Connection) -> Result<Limits, String> {
+fn agree(connection: &Connection) -> Result<Limits, SessionError> {
     let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
     let ours = version::ours(limits::DMA_MAPS_MAX);
     let parts = [version.as_bytes(), ours.as_bytes()];
     let (payload, _) = connection.link.call(command::VERSION, &parts, &[])?;
     let version: Version = front(&payload, "the version")?;
     if version.major.get() != VERSION_MAJOR || version.minor.get() > VERSION_MINOR {
-        return Err(format!("{version:?}: {VERSION_MAJOR}.{VERSION_MINOR} was proposed"));
+        return Err(SessionError::ServerVersion(version));
     }
     let capabilities = &payload[size_of::<Version>()..];
-    version::theirs(capabilities.strip_suffix(&[0]).unwrap_or(capabilities))
+    Ok(version::theirs(capabilities.strip_suffix(&[0]).unwrap_or(capabilities))?)
 }
 
 impl Connection {
@@ -77,13 +108,13 @@ impl Connection {
         &self,
         command: u16,
         question: &T,
-    ) -> Result<T, String> {
+    ) -> Result<T, SessionError> {
         let (payload, _) = self.link.call(command, &[question.as_bytes()], &[])?;
         front(&payload, "an answer")
     }
 
     /// Queries the register window, and maps the areas that the server offers.
-    fn window_of_registers(&self) -> Result<Window, String> {
+    fn window_of_registers(&self) -> Result<Window, SessionError> {
         let question = RegionInfo {
             argsz: (REGION_ANSWER as u32).into(),
             index: region::BAR0.into(),
@@ -93,15 +124,13 @@ impl Connection {
         let info: RegionInfo = front(&payload, "the registers' window")?;
         let bytes = info.size.get();
         if bytes == 0 || bytes > WINDOW_BYTES_MAX {
-            return Err(format!(
-                "a window of {bytes} bytes: 1 to {WINDOW_BYTES_MAX} were expected"
-            ));
+            return Err(SessionError::WindowLength { bytes, max: WINDOW_BYTES_MAX });
         }
         let mut window = Window { bytes, areas: Vec::new(), not_mapped: None };
         let offered = info.flags.get() & region::MMAP != 0;
         let areas = if offered { areas(&info, &payload)? } else { Vec::new() };
         match fds.first().filter(|_| !areas.is_empty()) {
-            None => window.not_mapped = Some("the server offers no mapping of them".into()),
+            None => window.not_mapped = Some(NotMapped::NotOffered),
             Some(file) => {
                 validate(&areas, &info)?;
                 match map_all(file.as_fd(), info.offset.get(), &areas) {
@@ -114,7 +143,7 @@ impl Connection {
     }
 
     /// Registers our memory with the server.
-    fn map(&self, memory: Option<&Memfd>) -> Result<(), String> {
+    fn map(&self, memory: Option<&Memfd>) -> Result<(), SessionError> {
         let map = DmaMap {
             argsz: (size_of::<DmaMap>() as u32).into(),
             flags: 0b11.into(),
@@ -127,7 +156,7 @@ impl Connection {
     }
 
     /// Assigns an eventfd to every vector.
-    fn signal(&self, theirs: Limits) -> Result<(), String> {
+    fn signal(&self, theirs: Limits) -> Result<(), SessionError> {
         let info: IrqInfo = self.ask(
             command::IRQ_INFO,
             &IrqInfo {
@@ -152,7 +181,7 @@ impl Connection {
     }
 
     /// Enables memory space, bus mastering and MSI-X.
-    fn enable(&self) -> Result<(), String> {
+    fn enable(&self) -> Result<(), SessionError> {
         self.write_config(offset::COMMAND, &COMMAND_ON.to_le_bytes())?;
         let mut config = [0; 256];
         self.read_config(0, &mut config)?;
@@ -171,18 +200,18 @@ impl Connection {
         Ok(())
     }
 
-    fn read_config(&self, at: usize, to: &mut [u8]) -> Result<(), String> {
+    fn read_config(&self, at: usize, to: &mut [u8]) -> Result<(), SessionError> {
         assert!(at + to.len() <= CONFIG_BYTES);
         let access = config_access(at, to.len());
         let (payload, _) = self.link.call(command::REGION_READ, &[access.as_bytes()], &[])?;
         match payload.get(size_of::<RegionAccess>()..) {
             Some(data) if data.len() == to.len() => to.copy_from_slice(data),
-            _ => return Err(format!("{} bytes of configuration space", payload.len())),
+            _ => return Err(SessionError::ConfigLength { bytes: payload.len() }),
         }
         Ok(())
     }
 
-    fn write_config(&self, at: usize, from: &[u8]) -> Result<(), String> {
+    fn write_config(&self, at: usize, from: &[u8]) -> Result<(), SessionError> {
         let access = config_access(at, from.len());
         self.link.call(command::REGION_WRITE, &[access.as_bytes(), from], &[]).map(|_| ())
     }
@@ -197,14 +226,14 @@ fn config_access(at: usize, bytes: usize) -> RegionAccess {
 }
 
 /// Validates that the areas lie in their window, on page boundaries.
-fn validate(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
+fn validate(areas: &[SparseArea], info: &RegionInfo) -> Result<(), SessionError> {
     let bytes = info.size.get();
     for area in areas {
         let (at, length) = (area.offset.get(), area.size.get());
         let inside = at.checked_add(length).is_some_and(|end| end <= bytes);
         let pages = at.is_multiple_of(4096) && length.is_multiple_of(4096) && length > 0;
         if !inside || !pages || info.offset.get().checked_add(at).is_none() {
-            return Err(format!("{area:?} of {bytes} bytes"));
+            return Err(SessionError::Area { area: *area, bytes });
         }
     }
     Ok(())
@@ -212,9 +241,13 @@ fn validate(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
 
 /// Maps areas of a window that begins at offset `begin` of a file. The error is the reason why they stay
 /// unmapped.
-fn map_all(file: BorrowedFd<'_>, begin: u64, areas: &[SparseArea]) -> Result<Vec<Memory>, String> {
+fn map_all(
+    file: BorrowedFd<'_>,
+    begin: u64,
+    areas: &[SparseArea],
+) -> Result<Vec<Memory>, NotMapped> {
     backing::must_be_local(file)?;
-    let of_file = |error: io::Error| format!("{}: mapping it: {error}", backing::name(file));
+    let of_file = |error| NotMapped::System { file: backing::name(file), error };
     let map = |area: &SparseArea| {
         let (at, length) = (area.offset.get(), area.size.get() as usize);
         let area = Memory::map_guarded(file, begin + at, length, BusAddr(at), true)?;
@@ -225,21 +258,21 @@ fn map_all(file: BorrowedFd<'_>, begin: u64, areas: &[SparseArea]) -> Result<Vec
 }
 
 /// The mappable areas of a window: those listed in a capability, or the whole window.
-fn areas(info: &RegionInfo, payload: &[u8]) -> Result<Vec<SparseArea>, String> {
+fn areas(info: &RegionInfo, payload: &[u8]) -> Result<Vec<SparseArea>, SessionError> {
     let whole = SparseArea { offset: 0.into(), size: info.size };
     if info.flags.get() & region::CAPS == 0 {
         return Ok(std::vec![whole]);
     }
     let mut at = info.capabilities.get() as usize;
     for _ in 0..AREAS_MAX {
-        let here = payload.get(at..).ok_or("a capability outside the answer")?;
+        let here = payload.get(at..).ok_or(SessionError::Capability)?;
         let capability: SparseMmap = front(here, "a capability")?;
         if capability.id.get() == region::CAP_SPARSE_MMAP {
             let count = capability.areas.get() as usize;
             let rest = &here[size_of::<SparseMmap>()..];
             let bytes = size_of::<SparseArea>();
             if count > AREAS_MAX || rest.len() < count * bytes {
-                return Err(format!("{count} areas in {} bytes", rest.len()));
+                return Err(SessionError::Areas { count, bytes: rest.len() });
             }
             let area = |bytes| front(bytes, "an area");
             return rest.chunks(bytes).take(count).map(area).collect();

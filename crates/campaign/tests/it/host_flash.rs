@@ -21,8 +21,14 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", sets)
 }
 
-/// Endpoints, copies by host or endpoint, full contents and stamps, minimum memory for pages, interrupts.
-const WAYS: [&[(&str, &str)]; 5] = [
+/// Cores of the FTL alone, and what handing over costs.
+const APART: &[(&str, &str)] =
+    &[("host.cores", "4"), ("pages.cores", "2"), ("pages.costs.hand over", "100 ns")];
+
+/// Endpoints, copies by host or endpoint, full contents and stamps, minimum memory for pages, interrupts, and
+/// cores of the FTL alone.
+const WAYS: [&[(&str, &str)]; 6] = [
+    APART,
     &[],
     &[("pages.endpoints", "1"), ("pages.copies", "endpoint")],
     &[("pages.copies", "endpoint"), ("medium.keep", "stamps")],
@@ -81,6 +87,64 @@ fn host_flash_run_is_deterministic_by_seed() {
     };
     assert_eq!(events("7"), events("7"));
     assert_ne!(events("7"), events("8"));
+}
+
+/// With cores of its own, the FTL takes the callers' cores nothing but the hand-over; without, it takes the
+/// other cores nothing.
+#[test]
+fn host_flash_on_cores_of_its_own_leaves_those_of_callers() {
+    let job = "[w]\nrw=randwrite\nbs=4k\niodepth=8\nsize=100%\nio_size=4m\nnorandommap=1\n";
+    let busy = |sets: &[(&str, &str)]| {
+        let run_result = simulate_by(HOST_FLASH, &flash(sets), &work(job), Options::default());
+        let writes = only(&run_result).stats.of(OpKind::Write).total.count();
+        (run_result.busy.expect("simulated").cores, writes)
+    };
+    let (cores, writes) = busy(APART);
+    // The two hand-overs, and what the block layer and the load generator take without an FTL.
+    let (alone, _) = busy(&[("host.cores", "4")]);
+    assert!(cores[2] > Span::ZERO && cores[3] > Span::ZERO, "{cores:?}");
+    assert!(cores[1] == Span::ZERO && alone[1..] == [Span::ZERO; 3], "{cores:?}, {alone:?}");
+    assert!(cores[0] >= Span::ns(200) * writes && cores[0] < alone[0], "{cores:?}, {alone:?}");
+}
+
+/// Host memory by what it grows with: the map with the capacity, pages that are read with the plan's key, and
+/// commands with the queues. Nothing else of it does.
+#[test]
+fn host_flash_memory_parts_follow_their_own_laws() {
+    let job = "[w]\nrw=write\nbs=4k\nsize=64k\n";
+    let memory = |sets: &[(&str, &str)]| {
+        let run_result = simulate_by(HOST_FLASH, &flash(sets), &work(job), Options::default());
+        run_result.host_memory.expect("the FTL is on the host")
+    };
+    let base = memory(&[]);
+    let twice = memory(&[("medium.flash.blocks", "32")]);
+    let per_cent = |part: u64, of: u64| part * 100 / of;
+    assert!((180..260).contains(&per_cent(twice.map, base.map)), "{base:?}, {twice:?}");
+    assert_eq!(
+        (twice.write_buffer, twice.read_pages, twice.commands),
+        (base.write_buffer, base.read_pages, base.commands)
+    );
+    let reads = memory(&[("pages.read_memory", "2 MiB"), ("host.memory", "32 MiB")]);
+    assert!(reads.read_pages > base.read_pages && reads.map == base.map);
+    assert_eq!((reads.commands, reads.write_buffer), (base.commands, base.write_buffer));
+    let deep = memory(&[("pages.queue_depth", "128")]);
+    assert!(deep.commands > base.commands && deep.map == base.map);
+}
+
+/// Long reads at a moderate load, of a range in which a few units were overwritten since: these split a page's
+/// units, so that a request meets the same page twice. It is one operation all the same. Read again unit by
+/// unit, each queued again, such a request took 128 times as long as its neighbours.
+#[test]
+fn host_flash_long_random_reads_have_a_bounded_tail() {
+    let job = "[fill]\nrw=write\nbs=128k\niodepth=8\nsize=25%\n\n\
+        [holes]\nstonewall\nrw=randwrite\nbs=512\nsize=25%\nio_size=64k\nnorandommap=1\n\n\
+        [load]\nstonewall\nrw=randread\nbs=64k\niodepth=8\nsize=25%\nio_size=64m\nnorandommap=1\n";
+    let plan = plan("flash-closer", &[]);
+    let run_result = simulate_by(HOST_FLASH, &plan, &work(job), Options::default());
+    let (_, load) = run_result.jobs.last().expect("the load");
+    let latency = &load.stats.of(OpKind::Read).total;
+    let (median, tail) = (latency.percentile_ns(50_000), latency.percentile_ns(99_990));
+    assert!(latency.count() > 1000 && tail <= 10 * median, "median {median} ns, 99.99 % {tail} ns");
 }
 
 /// The link goes down under reads and writes: every caller gets an error, and none waits forever.
@@ -142,6 +206,29 @@ fn host_flash_operations_can_be_dropped_at_any_await() {
     done.expect("a world");
 }
 
+/// The map costs of a trim are those of its mapping units, as of a read or a write.
+#[test]
+fn host_flash_trim_cost_grows_with_mapping_units() {
+    let plan = flash(&[("pages.costs.map", "1 us")]);
+    let spans = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
+        let disk = driver.disk(0);
+        let mut spans = Vec::new();
+        for (lba, blocks) in [(0, 8), (0, 8 * 64), (4, 8)] {
+            let begin = rt.now();
+            disk.deallocate(Lba(lba), blocks).await.expect("a good trim");
+            spans.push(rt.now().since(begin));
+        }
+        for (lba, blocks) in [(u64::MAX, 1), (disk.geometry().blocks, 1), (0, u32::MAX)] {
+            let error = disk.deallocate(Lba(lba), blocks).await.expect_err("beyond the capacity");
+            assert_eq!(error.kind, Kind::OutOfRange);
+        }
+        spans
+    });
+    let spans = spans.expect("a world");
+    assert_eq!(spans[1] - spans[0], Span::us(63));
+    assert!(spans[2] - spans[0] >= Span::us(1), "blocks in two units: {spans:?}");
+}
+
 #[test]
 fn host_flash_flushed_data_survives_power_cuts() {
     let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
@@ -169,7 +256,7 @@ fn host_flash_campaign_detects_flush_without_wait() {
 
 #[test]
 fn host_flash_invalid_plan_error_names_key() {
-    let said = |plan: &Plan| HostFlash::check(plan).expect_err("refused");
+    let said = |plan: &Plan| HostFlash::check(plan).expect_err("refused").to_string();
     for (sets, what) in [
         (&[("medium.flash.cache", "protected")][..], "medium.flash.cache: found protected"),
         (&[("pages.endpoints", "3")], "pages.endpoints: found 3 endpoints, expected at most 2"),

@@ -91,10 +91,11 @@ async fn with_pi(
 async fn run(
     b: &Bench,
     g: &mut WithPi,
-    (blocks, says): (u32, Protection),
+    (blocks, pi_fields): (u32, Protection),
     make: impl FnOnce(Access) -> Command,
 ) -> Verdict<Status> {
-    let access = Access { protection: says, metadata: g.beside, ..Access::of(Lba(LBA), blocks) };
+    let access =
+        Access { protection: pi_fields, metadata: g.beside, ..Access::of(Lba(LBA), blocks) };
     let data = b.data(g.data, u64::from(blocks) * b.block())?;
     let request = Request { cid: b.cid(), nsid: b.nsid, data, command: make(access) };
     Ok(b.run(&mut g.pair, &request.to_sqe()).await?.status())
@@ -105,23 +106,23 @@ async fn write(
     b: &Bench,
     g: &mut WithPi,
     data: &[u8],
-    (beside, says): (&[u8], Protection),
+    (beside, pi_fields): (&[u8], Protection),
 ) -> Verdict<Status> {
     b.store_bytes(g.data, data);
     b.store_bytes(g.beside, beside);
-    run(b, g, ((data.len() as u64 / b.block()) as u32, says), Command::Write).await
+    run(b, g, ((data.len() as u64 / b.block()) as u32, pi_fields), Command::Write).await
 }
 
 /// Reads; returns the status, the data, and the metadata unless they are stripped.
 async fn read(
     b: &Bench,
     g: &mut WithPi,
-    says: (u32, Protection),
+    pi_fields: (u32, Protection),
 ) -> Verdict<(Status, Vec<u8>, Vec<u8>)> {
-    let bytes = u64::from(says.0) * b.block();
+    let bytes = u64::from(pi_fields.0) * b.block();
     b.store_bytes(g.data, &vec![0; bytes as usize]);
-    let status = run(b, g, says, Command::Read).await?;
-    Ok((status, b.bytes(g.data, bytes as usize), b.bytes(g.beside, 8 * says.0 as usize)))
+    let status = run(b, g, pi_fields, Command::Read).await?;
+    Ok((status, b.bytes(g.data, bytes as usize), b.bytes(g.beside, 8 * pi_fields.0 as usize)))
 }
 
 fn well(what: &str, status: Status) -> Verdict {
@@ -129,10 +130,10 @@ fn well(what: &str, status: Status) -> Verdict {
     Ok(())
 }
 
-fn tuples(b: &Bench, says: Protection, data: &[u8]) -> Vec<u8> {
+fn tuples(b: &Bench, pi_fields: Protection, data: &[u8]) -> Vec<u8> {
     let blocks = (0..).zip(data.chunks(b.block() as usize));
     blocks
-        .flat_map(|(number, block)| says.tuple(Kind::One, number, block).as_bytes().to_vec())
+        .flat_map(|(number, block)| pi_fields.tuple(Kind::One, number, block).as_bytes().to_vec())
         .collect()
 }
 
@@ -164,10 +165,11 @@ fn with_tuples(b: &Bench, data: &[u8], tuples: &[u8]) -> Vec<u8> {
 async fn moved(
     b: &Bench,
     g: &mut WithPi,
-    (blocks, bytes, says): (u32, usize, Protection),
+    (blocks, bytes, pi_fields): (u32, usize, Protection),
     make: impl FnOnce(Access) -> Command,
 ) -> Verdict<Status> {
-    let access = Access { protection: says, metadata: g.beside, ..Access::of(Lba(LBA), blocks) };
+    let access =
+        Access { protection: pi_fields, metadata: g.beside, ..Access::of(Lba(LBA), blocks) };
     let data = b.data(g.data, bytes as u64)?;
     let request = Request { cid: b.cid(), nsid: b.nsid, data, command: make(access) };
     Ok(b.run(&mut g.pair, &request.to_sqe()).await?.status())
@@ -180,10 +182,10 @@ async fn metadata_behind_each_block(b: &mut Bench) -> Verdict {
         let data = noise(6, 3 * b.block());
         let whole = with_tuples(b, &data, &tuples(b, all(7), &data));
         b.store_bytes(g.data, &whole);
-        let says = (3, whole.len(), all(7));
-        well("a write", moved(b, g, says, Command::Write).await?)?;
+        let pi_fields = (3, whole.len(), all(7));
+        well("a write", moved(b, g, pi_fields, Command::Write).await?)?;
         b.store_bytes(g.data, &vec![0; whole.len()]);
-        well("a read of it", moved(b, g, says, Command::Read).await?)?;
+        well("a read of it", moved(b, g, pi_fields, Command::Read).await?)?;
         hold!(b.bytes(g.data, whole.len()) == whole, "other data, or other metadata");
         Ok(())
     })

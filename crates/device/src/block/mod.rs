@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
 use media::Media;
-use runtime::{Pool, Rt, Signal, Stage};
+use runtime::{Pool, Rt, Signal, Stage, stage};
 use wire::block::registers::Block;
 
 use control::Open;
@@ -167,13 +167,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             data_engine: Pool::new([Engine]),
             descriptor_engine: options.second_engine.then(|| Pool::new([Engine])),
             stages: Stages {
-                doorbell: rt.stage("doorbell"),
-                fetch: rt.stage("fetch"),
-                engine: rt.stage("engine wait"),
-                transfer: rt.stage("data transfer"),
-                rest: rt.stage("block rest"),
-                back: rt.stage("give back"),
-                take: rt.stage("take block"),
+                doorbell: stage!(rt, STAGES, "doorbell"),
+                fetch: stage!(rt, STAGES, "fetch"),
+                engine: stage!(rt, STAGES, "engine wait"),
+                transfer: stage!(rt, STAGES, "data transfer"),
+                rest: stage!(rt, STAGES, "block rest"),
+                back: stage!(rt, STAGES, "give back"),
+                take: stage!(rt, COSTS, "take block"),
             },
             costs: Costs {
                 parse: port.cost("parse"),

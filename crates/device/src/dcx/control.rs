@@ -4,10 +4,11 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use media::Media;
-use wire::dcx::registers::{Control, GRAIN, ID, LIMITS, Limits, MAGIC, Status};
+use wire::dcx::registers::{Control, GRAIN, Grain, ID, LIMITS, Limits, MAGIC, Status};
 
 use super::Front;
 use super::queue::Queue;
+use wire::dcx::tag::WORD_BITS;
 
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Sets the host's read-only registers.
@@ -20,7 +21,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let block = self.options.block;
         self.port.store(block + ID, MAGIC);
         self.port.store(block + LIMITS, limits.into_bits());
-        self.port.store(block + GRAIN, self.media.grain().unwrap_or(0));
+        let grain = self.media.grain().unwrap_or(0);
+        let grain = Grain::new()
+            .with_bytes(grain as u16)
+            .with_more_bits((self.media.tag_bits() - WORD_BITS) as u16);
+        self.port.store(block + GRAIN, grain.into_bits());
     }
 
     /// Task of the register block: processes register writes.
@@ -97,6 +102,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.rt.log("device", "queue fault", u64::from(queue.number), 0);
         let status = Status::new().with_ready(true).with_fault(true);
         self.port.store(queue.group.status, status.into_bits());
+    }
+
+    /// Task that keeps tags in reserve.
+    pub(super) async fn keep_tags(self: Rc<Self>) {
+        self.media.keep_absent().await;
     }
 
     /// Task that announces each new tag to all queues.

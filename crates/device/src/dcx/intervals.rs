@@ -22,8 +22,24 @@ pub struct Intervals {
 impl Intervals {
     /// Creates the intervals of a device of `granules` granules, all of which end with the word zero.
     pub fn new(granules: u64) -> Intervals {
-        let wanted = (granules + 2).next_power_of_two().ilog2();
-        Intervals::with_log2(granules, wanted.clamp(6, COUNT_LOG2_MAX))
+        Intervals::with_log2(granules, Intervals::log2(granules))
+    }
+
+    fn log2(granules: u64) -> u32 {
+        (granules + 2).next_power_of_two().ilog2().clamp(6, COUNT_LOG2_MAX)
+    }
+
+    /// Memory for the intervals of this number of granules: counts, and the tree of bits.
+    pub fn memory_bytes(granules: u64) -> u64 {
+        let (mut bits, mut tree) = (1u64 << Intervals::log2(granules), 0);
+        let counts = 4 * bits;
+        loop {
+            bits = bits.div_ceil(64);
+            tree += 8 * bits;
+            if bits == 1 {
+                return counts + tree;
+            }
+        }
     }
 
     fn with_log2(granules: u64, log2: u32) -> Intervals {
@@ -129,6 +145,16 @@ mod tests {
             intervals.add(granule << 22);
             let tag = intervals.absent(granule).expect("one is always empty");
             assert_eq!(intervals.counts[intervals.of(tag)], 0);
+        }
+    }
+
+    #[test]
+    fn memory_of_intervals_is_that_of_their_parts() {
+        for granules in [1, 1000, 1 << 20] {
+            let intervals = Intervals::new(granules);
+            let tree: usize = intervals.levels.iter().map(|level| 8 * level.len()).sum();
+            let held = 4 * intervals.counts.len() + tree;
+            assert_eq!(Intervals::memory_bytes(granules), held as u64);
         }
     }
 

@@ -59,8 +59,10 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         };
         let done = match request {
             _ if injected.is_some() => injected.expect("just looked at"),
-            Ok(Request { command: Command::Read { access, tag_version }, .. }) => {
-                self.read(queue, number, access, tag_version).await.map(|()| None)
+            Ok(Request { command: Command::Read { access, tag_version, wide }, .. }) => {
+                let mut under_way = UnderWay::new(&self.rt, queue);
+                under_way.wide = wide;
+                self.read(&mut under_way, number, access, tag_version).await.map(|()| None)
             }
             Ok(Request { command: Command::Write { access, fua }, .. }) => {
                 self.write(number, access, fua).await.map(|()| Some(Code::DONE))
@@ -93,12 +95,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// Medium and link only: the host detects completion by the overwritten tags in its buffer.
     async fn read(
         &self,
-        queue: &Queue,
+        under_way: &mut UnderWay<'_>,
         number: u16,
         access: Access,
         tag_version: u32,
     ) -> Result<(), Code> {
-        let mut under_way = UnderWay::new(&self.rt, queue);
         let (to, at) = self.validate(access)?;
         self.port.prefetch(to);
         let _reader = match tag_version {
@@ -107,7 +108,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             version => Some(self.media.begin_read(version).ok_or(Code::STALE_TAG)?),
         };
         let ready = self.media.read_head(at, to.bytes).await.map_err(of_media)?;
-        self.send(number, to, at, ready, &mut under_way).await.map_err(of_dma)
+        self.send(number, to, at, ready, under_way).await.map_err(of_dma)
     }
 
     /// Sends blocks. Data of one command are sent at a time; if the pace says so, the next fetch is inserted
@@ -125,10 +126,16 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let how = Posting {
             relaxed: self.options.relaxed_ordering && open.packet_bytes.is_some(),
             flags: open.packet_bytes.map_or(Flags::Last, Flags::EachPacket),
+            wide: under_way.wide,
         };
         let sender = match self.sender.try_take() {
             Some(sender) => sender,
-            None => self.sender.take(&self.rt).await,
+            None => {
+                under_way.queue_data();
+                let sender = self.sender.take(&self.rt).await;
+                under_way.unqueue_data();
+                sender
+            }
         };
         let _turn = Turn { front: self, sender: Some(sender) };
         self.rt.record(self.stages.turn);
@@ -139,7 +146,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
         let flip = if self.faults.is_on() { self.spoiled(number, at, to.bytes) } else { None };
-        let blocks = Head { of: Blocks { media: &*self.media, at, flip }, bytes: to.bytes };
+        let blocks =
+            Head { of: Blocks { media: &*self.media, at, flip, places: &[] }, bytes: to.bytes };
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
@@ -232,6 +240,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
         let inside = access.lba.0 <= capacity && u64::from(blocks) <= capacity - access.lba.0;
         if !inside {
+            self.media.out_of_range(access.lba.0, blocks.into());
             return Err(Code::OUT_OF_RANGE);
         }
         if access.bytes > self.options.transfer_bytes_max {
@@ -254,13 +263,28 @@ fn whole_packets(to: Segment, bytes: u32, packet_bytes: Option<u32>) -> u32 {
 pub(super) struct UnderWay<'a> {
     rt: &'a Rt,
     queue: &'a Queue,
+    /// Its buffer is marked with wide tags.
+    wide: bool,
+    /// Its data wait for the link.
+    queued: bool,
     begun: bool,
     ended: bool,
 }
 
 impl<'a> UnderWay<'a> {
     pub fn new(rt: &'a Rt, queue: &'a Queue) -> UnderWay<'a> {
-        UnderWay { rt, queue, begun: false, ended: false }
+        UnderWay { rt, queue, wide: false, queued: false, begun: false, ended: false }
+    }
+
+    fn queue_data(&mut self) {
+        self.queued = true;
+        self.queue.pace.borrow_mut().queue_data();
+    }
+
+    fn unqueue_data(&mut self) {
+        if std::mem::take(&mut self.queued) {
+            self.queue.pace.borrow_mut().unqueue_data();
+        }
     }
 
     /// Ends counting here: the read is still in flight, and another guard counts it.
@@ -271,6 +295,7 @@ impl<'a> UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
+        self.unqueue_data();
         if !self.ended {
             self.queue.drop_command(self.rt, self.begun);
         }

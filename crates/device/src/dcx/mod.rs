@@ -10,11 +10,16 @@
 //! Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over PCI
 //! Express" (FAST 2014). [`Front::read`](Front) is the read path. The controller runs alongside an NVMe
 //! controller, on the same port and medium, with its own register block.
+//!
+//! A transfer is one reservation of the link. If a fetch is due to leave among the data, the transfer is
+//! split in two; the data are copied before the first part, so that both parts are of one moment.
 
+mod absent;
 mod control;
 mod faulty;
 mod intervals;
 mod io;
+mod load;
 mod pace;
 mod poller;
 mod queue;
@@ -23,12 +28,12 @@ mod tagged;
 #[cfg(test)]
 mod wrap;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
 use media::Media;
-use runtime::{Pool, Rt, Signal, Stage};
+use runtime::{Pool, Rt, Signal, Span, Stage, TaskId, stage};
 use wire::dcx::registers::block_bytes;
 
 use crate::faults::Faults;
@@ -36,7 +41,7 @@ pub use intervals::Intervals;
 pub use pace::{Next, Pace};
 use queue::Queue;
 use slot::Slot;
-pub use tagged::{Choice, Reader, Tagged};
+pub use tagged::{Choice, Reader, TagSource, TagSpec, Tagged};
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
@@ -55,6 +60,9 @@ pub struct Options {
     pub anticipate: bool,
     /// Consecutive empty fetches after which a queue goes to sleep, if the host permits.
     pub sleep_after: u32,
+    /// Mean time between commands above which a queue sleeps between them, if the host permits: at that load
+    /// it is rung instead of polling. None: it polls at any load.
+    pub poll_gap_max: Option<Span>,
     /// Maximum transfer size of a command, bytes; a power of two.
     pub transfer_bytes_max: u32,
     /// True if data writes carry the relaxed-ordering attribute, for hosts with a tag per packet.
@@ -74,7 +82,8 @@ impl Options {
 pub const COSTS: &[&str] = &["parse", "post completion"];
 
 /// Stages that the controller records, in addition to its costs.
-pub const STAGES: &[&str] = &["pickup", "dispatch", "tag wait", "link wait", "data transfer"];
+pub const STAGES: &[&str] =
+    &["pickup", "dispatch", "fault", "tag wait", "link wait", "data transfer"];
 
 /// The controller. Created by [`Front::start`]; its tasks own it.
 pub struct Front<P, M> {
@@ -90,6 +99,8 @@ pub struct Front<P, M> {
     sender: Pool<Sender>,
     /// Notified when a slot becomes idle, or a fetch has returned.
     quiet: Signal,
+    /// All tasks of the controller; none ends by itself.
+    tasks: RefCell<Vec<TaskId>>,
     stages: Stages,
     costs: Costs,
     counters: Counters,
@@ -162,12 +173,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             idle: Pool::new((0..options.slots).rev()),
             sender: Pool::new([Sender]),
             quiet: Signal::default(),
+            tasks: RefCell::default(),
             stages: Stages {
-                pickup: rt.stage("pickup"),
-                dispatch: rt.stage("dispatch"),
-                fault: faults.is_on().then(|| rt.stage("fault")),
-                turn: rt.stage("link wait"),
-                transfer: rt.stage("data transfer"),
+                pickup: stage!(rt, STAGES, "pickup"),
+                dispatch: stage!(rt, STAGES, "dispatch"),
+                fault: faults.is_on().then(|| stage!(rt, STAGES, "fault")),
+                turn: stage!(rt, STAGES, "link wait"),
+                transfer: stage!(rt, STAGES, "data transfer"),
             },
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
             counters: Counters::default(),
@@ -179,15 +191,28 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         });
         front.publish_read_only();
         for number in 0..front.options.slots {
-            let task = front.rt.spawn(front.clone().work(number));
+            let task = front.spawn(front.clone().work(number));
             front.slots[usize::from(number)].worker.bind(task);
         }
         for number in 0..front.options.queues {
-            front.rt.spawn(front.clone().poll(number));
+            front.spawn(front.clone().poll(number));
         }
-        front.rt.spawn(front.clone().control());
-        front.rt.spawn(front.clone().tell_tags());
+        front.spawn(front.clone().control());
+        front.spawn(front.clone().tell_tags());
+        front.spawn(front.clone().keep_tags());
         front
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) -> TaskId {
+        let id = self.rt.spawn(task);
+        self.tasks.borrow_mut().push(id);
+        id
+    }
+
+    /// Ends all tasks at once, as for a function-level reset: no further access to host memory. Must not be
+    /// called from a task of the controller.
+    pub fn stop(&self) {
+        self.tasks.take().into_iter().for_each(|task| self.rt.end(task));
     }
 
     /// Current counters.

@@ -56,6 +56,8 @@ pub struct Pace {
     under_way: u32,
     /// Commands among these whose data have not begun.
     waiting: u32,
+    /// Commands among these that wait for nothing but the link.
+    queued: u32,
     arrived: Time,
     data: Option<Data>,
     /// End of the last data.
@@ -85,6 +87,7 @@ impl Pace {
             alone: 0,
             under_way: 0,
             waiting: 0,
+            queued: 0,
             arrived: Time::ZERO,
             data: None,
             ended: Time::ZERO,
@@ -124,7 +127,9 @@ impl Pace {
         let Some(round_trip) = self.round_trip.filter(|_| self.is_timed()) else {
             return Next::Now;
         };
-        if self.data.is_some() && self.pace.is_some() {
+        // Between two transfers that follow one another a fetch would leave ahead of the second, before
+        // the host has seen the first and stored the next command: it leaves among the data of the second.
+        if (self.data.is_some() || self.queued > 0) && self.pace.is_some() {
             return Next::WithData;
         }
         if !self.is_single() {
@@ -178,6 +183,16 @@ impl Pace {
             None => found,
         };
         self.lead = self.lead.clamp(-step, LEAD_MAX * step);
+    }
+
+    /// A command's data wait for the link, which other data occupy.
+    pub fn queue_data(&mut self) {
+        self.queued += 1;
+    }
+
+    /// A command's data no longer wait for the link.
+    pub fn unqueue_data(&mut self) {
+        self.queued = self.queued.saturating_sub(1);
     }
 
     /// The data of a command (`bytes` bytes) begin to leave. If the next fetch must leave among them, returns
@@ -284,6 +299,26 @@ mod tests {
             let mean = late.iter().sum::<i64>() / late.len() as i64;
             assert!(mean < 60_000, "after {turn} ps: found {mean} ps late on average");
         }
+    }
+
+    /// The next data wait for the end of those under way: between the two no fetch leaves, and the one
+    /// among the second leaves in time for its command.
+    #[test]
+    fn fetch_waits_for_queued_data() {
+        let mut pace = Pace::new(true);
+        pace.asked(Time(0));
+        pace.fetched(Time(0), Time(600_000), 2);
+        assert_eq!(pace.begin_data(Time(1_000_000), 4096, true), None, "nothing is known yet");
+        pace.queue_data();
+        pace.end_data(Time(3_400_000));
+        assert_eq!(pace.next(Time(3_400_000)), Next::WithData);
+        pace.unqueue_data();
+        let ahead =
+            pace.begin_data(Time(3_400_000), 4096, true).expect("the fetch leaves among them");
+        // A round trip of 600 ns and a service of 400 before the end of 2,400.
+        assert_eq!(ahead, 4096 * 14 / 24);
+        pace.end_data(Time(5_800_000));
+        assert_eq!(pace.next(Time(5_800_000)), Next::Now);
     }
 
     #[test]

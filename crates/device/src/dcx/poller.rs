@@ -55,7 +55,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
                 Ok(_) => empty = 0,
                 Err(_) => self.fault(queue),
             }
-            if empty >= self.options.sleep_after && open.may_sleep && queue.open.get().is_some() {
+            let idle = || empty >= self.options.sleep_after || empty > 0 && self.is_rung(queue);
+            if open.may_sleep && queue.open.get().is_some() && idle() {
                 empty = 0;
                 let bytes = &mut room[..command::BYTES * slots.len()];
                 self.sleep(queue, open, bytes, &mut slots).await;
@@ -66,6 +67,14 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// Number of slots that one queue's poller may hold while it polls.
     fn share(&self) -> u32 {
         (u32::from(self.options.slots) / u32::from(self.options.queues)).max(1)
+    }
+
+    /// Returns true if the load is so low that the host rings the queue, rather than that it polls. Not
+    /// while its commands are in flight: the next may come with their end.
+    fn is_rung(&self, queue: &Queue) -> bool {
+        let Some(gap_max) = self.options.poll_gap_max else { return false };
+        queue.load.get().is_low(self.rt.now(), gap_max)
+            && !self.slots.iter().any(|slot| slot.is_of(queue.number))
     }
 
     /// Waits until the next fetch must leave. Returns false if the queue's state changed first.
@@ -135,6 +144,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             self.rt.log("device", "nothing new", u64::from(queue.number), 0);
             count(&self.counters.empty);
             return Ok(0);
+        }
+        if let Some(gap_max) = self.options.poll_gap_max {
+            let mut load = queue.load.get();
+            load.came(self.rt.now(), found, gap_max);
+            queue.load.set(load);
         }
         queue.next.set(first.wrapping_add(found));
         for bytes in bytes.chunks_exact(command::BYTES).take(found as usize) {

@@ -12,6 +12,7 @@ use wire::dcx::registers::{Control, Group, Shape};
 use wire::dcx::report::{self, Code, Report};
 use zerocopy::IntoBytes;
 
+use super::load::Load;
 use super::pace::Pace;
 use super::{Front, Options};
 
@@ -47,6 +48,7 @@ pub(super) struct Queue {
     /// The poller holds slots and waits for the time to fetch.
     pub poised: Cell<bool>,
     pub pace: RefCell<Pace>,
+    pub load: Cell<Load>,
     /// The fetch must leave now; the data transfer in progress waits for it.
     pub due: Cell<bool>,
     /// Notified when the fetch that was due has left.
@@ -69,6 +71,7 @@ impl Queue {
             fetching: Cell::new(false),
             poised: Cell::new(false),
             pace: RefCell::new(Pace::new(options.anticipate)),
+            load: Cell::default(),
             due: Cell::new(false),
             left: Signal::default(),
             seen: Cell::new(Control::new()),
@@ -82,6 +85,7 @@ impl Queue {
         self.reported.set(0);
         self.due.set(false);
         *self.pace.borrow_mut() = Pace::new(options.anticipate);
+        self.load.set(Load::default());
         self.switch(rt, Some(open));
     }
 
@@ -174,8 +178,10 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let Some(open) = queue.open.get() else { return };
         let newest = self.media.newest();
         let at = BusAddr(open.notice.0 + notice::TAG as u64);
-        let words = [newest.tag.to_le_bytes(), newest.version.to_le_bytes()];
-        if self.port.publish(at, words.as_flattened(), false).is_err() {
+        let mut entry = [0; 12];
+        entry[..8].copy_from_slice(&newest.tag.to_le_bytes());
+        entry[8..].copy_from_slice(&newest.version.to_le_bytes());
+        if self.port.publish(at, &entry, false).is_err() {
             self.fault(queue);
         }
     }

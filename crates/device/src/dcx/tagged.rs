@@ -1,29 +1,66 @@
-//! A medium with tags: 32-bit values with which none of its granules ends, chosen by the device.
+//! A medium with tags: values of 32 to 64 bits with which none of its granules ends, chosen by the device.
 //!
 //! Invariant: while a version of the tag has readers, no granule of the medium ends with that tag. It holds
 //! because
-//! 1. a tag is chosen from an interval in which no granule ends, including those of writes in flight;
+//! 1. a tag is a value that no granule ends with, including those of writes in flight ([`super::absent`]);
 //! 2. a write that contains a tag in use waits until that version is no longer the newest, so that it gains
 //!    no readers, and has none left;
 //! 3. overlapping writes are serialized, so that a write replaces exactly the contents that it read.
 //!
+//! It is a medium around the medium, which NVMe and DC Express share, so that no write bypasses it.
 //! `tests/it/dcx/model.rs` explores every order of these steps.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use media::{BlockMetadata, Extent, Labels, Layer, Media, MediaError, Purge};
-use runtime::{Rt, Signal, Stage};
+use runtime::{Rt, Signal, Stage, stage};
 
+use super::absent::Absent;
 use super::intervals::Intervals;
 
 /// The newest tag and its version. Version zero: no tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The tag, 32 bits.
-    pub tag: u32,
+    /// The tag, in the high bits: how the last eight bytes of a granule end.
+    pub tag: u64,
     /// Its version.
     pub version: u32,
+}
+
+/// Source of a device's tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagSource {
+    /// Intervals of absent values.
+    Intervals,
+    /// Values picked at random and compared with the contents.
+    Compared {
+        /// Number of values: all but one are in reserve.
+        values: u32,
+        /// RNG seed.
+        seed: u64,
+    },
+}
+
+impl TagSource {
+    /// Memory of the device that it takes for this number of granules, bytes.
+    pub fn memory_bytes(self, granules: u64) -> u64 {
+        match self {
+            TagSource::Intervals => Intervals::memory_bytes(granules),
+            TagSource::Compared { values, .. } => super::absent::memory_bytes(values),
+        }
+    }
+}
+
+/// Tags of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagSpec {
+    /// Bytes of a granule; divides the block.
+    pub grain: u32,
+    /// Bits of a tag, 32 to 64.
+    pub bits: u32,
+    /// Source.
+    pub source: TagSource,
 }
 
 /// A tag that is the newest or has readers.
@@ -34,13 +71,18 @@ struct InUse {
 }
 
 struct State {
-    intervals: Intervals,
+    absent: Absent,
     /// In order of age; the last is the newest.
     tags: Vec<InUse>,
     versions: u32,
     /// Extents of the writes in flight.
     writing: Vec<Extent>,
 }
+
+/// Bytes of one part of a scan.
+const SCAN_BYTES: u32 = 1 << 20;
+/// Scans in a row that left no value, after which the device has no tags, and the driver's are random.
+const FRUITLESS_MAX: u32 = 16;
 
 /// A medium, and the tags that do not occur in its contents.
 pub struct Tagged<M> {
@@ -56,51 +98,160 @@ pub struct Tagged<M> {
     waits: Cell<u64>,
     wait: Stage,
     /// Scratch lists, reused from write to write.
-    spare: RefCell<Vec<Vec<u32>>>,
+    spare: RefCell<Vec<Vec<u64>>>,
+    scans: Cell<u64>,
 }
 
 impl<M: Media> Tagged<M> {
     /// A medium without device tags: the host chooses its own.
     pub fn without_tags(rt: &Rt, media: Rc<M>) -> Tagged<M> {
-        Tagged::with(rt, media, None, Intervals::new(0))
+        Tagged::with(rt, media, None, Absent::intervals(32, 0))
     }
 
-    /// Reads the whole medium and chooses the first tag. `grain`, in bytes, must divide the block size.
+    /// Tags of 32 bits from intervals. `grain`, in bytes, must divide the block size.
+    ///
+    /// # Errors
+    /// As [`choosing`](Self::choosing).
+    pub fn new(rt: &Rt, media: Rc<M>, grain: u32) -> Result<Tagged<M>, MediaError> {
+        Tagged::choosing(rt, media, TagSpec { grain, bits: 32, source: TagSource::Intervals })
+    }
+
+    /// Reads the whole medium, as at power-up, and chooses the first tag. Takes no time: see
+    /// [`TagSource`] for scans while the device is in use.
     ///
     /// # Errors
     /// The medium could not be read.
-    pub fn new(rt: &Rt, media: Rc<M>, grain: u32) -> Result<Tagged<M>, MediaError> {
+    ///
+    /// # Panics
+    /// If granules do not make up blocks, or a tag has other than 32 to 64 bits.
+    pub fn choosing(rt: &Rt, media: Rc<M>, spec: TagSpec) -> Result<Tagged<M>, MediaError> {
+        let TagSpec { grain, bits, source } = spec;
         let block_bytes = media.block_bytes();
-        assert!(grain >= 4 && block_bytes.is_multiple_of(grain), "granules make up blocks");
+        assert!(grain >= 8 && block_bytes.is_multiple_of(grain), "granules make up blocks");
+        assert!((32..=64).contains(&bits), "a tag of the device has 32 to 64 bits");
         let granules = media.blocks() * u64::from(block_bytes / grain);
-        let tagged = Tagged::with(rt, media, Some(grain), Intervals::new(granules));
+        let absent = match source {
+            TagSource::Intervals => Absent::intervals(bits, granules),
+            TagSource::Compared { values, seed } => Absent::compared(bits, values, seed),
+        };
+        let tagged = Tagged::with(rt, media, Some(grain), absent);
+        tagged.power_up()?;
+        tagged.state.borrow_mut().absent.finish();
+        tagged.choose();
+        Ok(tagged)
+    }
+
+    /// Shows every granule's end to the source of tags.
+    fn power_up(&self) -> Result<(), MediaError> {
+        let tagged = self;
+        let block_bytes = tagged.media.block_bytes();
         let at_once = (1 << 20) / block_bytes;
         // A medium that keeps only stamps reads as zero at every granule's end; zero is the initial count.
         let blocks = if tagged.media.head().is_none() { tagged.media.blocks() } else { 0 };
         let mut block = 0;
         while block < blocks {
-            // Zero is the initial count, so terabytes that were never written need not be read.
+            // No tag is zero, so terabytes that were never written need not be read.
             let blank = tagged.media.blank_from(block);
             if blank > 0 {
+                tagged.blank_ends(block, blank);
                 block += blank;
                 continue;
             }
             let blocks = u64::from(at_once).min(blocks - block) as u32;
             let mut state = tagged.state.borrow_mut();
-            tagged.ends(Extent { block, blocks }, &mut |word| {
-                if word != 0 {
-                    state.intervals.remove(0);
-                    state.intervals.add(word);
-                }
-            })?;
+            tagged.ends(Extent { block, blocks }, &mut |end| state.absent.found(end))?;
             block += u64::from(blocks);
         }
-        tagged.choose();
-        Ok(tagged)
+        Ok(())
     }
 
-    fn with(rt: &Rt, media: Rc<M>, grain: Option<u32>, intervals: Intervals) -> Tagged<M> {
-        let state = State { intervals, tags: Vec::new(), versions: 0, writing: Vec::new() };
+    /// The ends of blocks that were never written: generated, without the bytes in between.
+    fn blank_ends(&self, block: u64, blocks: u64) {
+        let (Some(fill), Some(grain)) = (self.media.fill(), self.grain) else { return };
+        let (block_bytes, grain) = (u64::from(self.media.block_bytes()), u64::from(grain));
+        let state = &mut *self.state.borrow_mut();
+        let granules = block * block_bytes / grain..(block + blocks) * block_bytes / grain;
+        granules.for_each(|granule| {
+            state.absent.found(fill.word(((granule + 1) * grain - 8) / 8));
+        });
+    }
+
+    /// Task of the source of tags: whenever few values are left, compares new ones with the whole
+    /// medium, which takes the time of reading it. Ends at once if the source needs no scans.
+    pub async fn keep_absent(&self) {
+        if self.grain.is_none() || self.media.head().is_some() {
+            return;
+        }
+        let mut fruitless = 0;
+        loop {
+            let seen = self.changed.version();
+            if self.state.borrow().absent.counts_old() {
+                return;
+            }
+            if !self.state.borrow().absent.wants_scan() {
+                self.changed.changed(&self.rt, seen).await;
+                continue;
+            }
+            self.state.borrow_mut().absent.begin();
+            if self.scan().await.is_err() {
+                // Blocks that cannot be read may end with any value.
+                return;
+            }
+            self.scans.set(self.scans.get() + 1);
+            self.rt.log("device", "compared", self.scans.get(), 0);
+            self.state.borrow_mut().absent.finish();
+            fruitless = match self.state.borrow().absent.absent(0) {
+                Some(_) => 0,
+                None => fruitless + 1,
+            };
+            if fruitless == FRUITLESS_MAX {
+                // A medium of this size has all values of this length.
+                return;
+            }
+            let seen = self.changed.version();
+            if self.newest().version == 0 {
+                self.choose();
+            } else if self.state.borrow().absent.wants_scan() {
+                // Few values are absent: one scan for each tag that is spent, not one after the other.
+                self.changed.changed(&self.rt, seen).await;
+            }
+        }
+    }
+
+    /// Reads the medium in parts. A part is claimed while it is read, so that a write in flight since
+    /// before the values were drawn is seen by it; the writes that begin later strike values themselves.
+    async fn scan(&self) -> Result<(), MediaError> {
+        let at_once = u64::from((SCAN_BYTES / self.media.block_bytes()).max(1));
+        let (mut block, blocks) = (0, self.media.blocks());
+        while block < blocks {
+            let at = Extent { block, blocks: at_once.min(blocks - block) as u32 };
+            let claimed = self.claim(at).await;
+            let ready = self.media.read(at).await?;
+            self.rt.sleep_until(ready).await;
+            {
+                let mut state = self.state.borrow_mut();
+                self.ends(at, &mut |end| state.absent.found(end))?;
+            }
+            drop(claimed);
+            block += u64::from(at.blocks);
+            // Live, a part takes no time of the medium: commands have their turn.
+            self.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Number of scans of the medium since power-up.
+    pub fn scans(&self) -> u64 {
+        self.scans.get()
+    }
+
+    /// Bits of a tag of the device.
+    pub fn tag_bits(&self) -> u32 {
+        self.state.borrow().absent.bits
+    }
+
+    fn with(rt: &Rt, media: Rc<M>, grain: Option<u32>, absent: Absent) -> Tagged<M> {
+        let state = State { absent, tags: Vec::new(), versions: 0, writing: Vec::new() };
         Tagged {
             rt: rt.clone(),
             media,
@@ -109,8 +260,9 @@ impl<M: Media> Tagged<M> {
             eased: Signal::default(),
             changed: Signal::default(),
             waits: Cell::new(0),
-            wait: rt.stage("tag wait"),
+            wait: stage!(rt, super::STAGES, "tag wait"),
             spare: RefCell::default(),
+            scans: Cell::new(0),
         }
     }
 
@@ -142,12 +294,12 @@ impl<M: Media> Tagged<M> {
         Some(Reader { tagged: self, version })
     }
 
-    /// Chooses a new newest tag, or none if every interval is taken.
+    /// Chooses a new newest tag, or none if the source knows none.
     fn choose(&self) {
         let mut state = self.state.borrow_mut();
-        let near = state.versions.wrapping_mul(0x9e37_79b9) ^ 0x5a5a_5a5a;
+        let near = u64::from(state.versions.wrapping_mul(0x9e37_79b9) ^ 0x5a5a_5a5a) << 32;
         state.versions = state.versions.wrapping_add(1).max(1);
-        let choice = match state.intervals.absent(near) {
+        let choice = match state.absent.absent(near) {
             Some(tag) => Choice { tag, version: state.versions },
             None => Choice::default(),
         };
@@ -157,36 +309,36 @@ impl<M: Media> Tagged<M> {
         self.changed.notify(&self.rt);
     }
 
-    /// Passes the last word of each granule of these blocks, as the medium holds them.
-    fn ends(&self, at: Extent, tell: &mut dyn FnMut(u32)) -> Result<(), MediaError> {
+    /// Passes the last eight bytes of each granule of these blocks, as the medium holds them.
+    fn ends(&self, at: Extent, tell: &mut dyn FnMut(u64)) -> Result<(), MediaError> {
         let Some(grain) = self.grain else { return Ok(()) };
         let bytes = at.blocks * self.media.block_bytes();
-        let mut next = grain - 4;
-        let mut word = [0; 4];
+        let mut next = grain - 8;
+        let mut word = [0; 8];
         self.media.runs(at, &mut |offset, run| {
             let end = offset + run.len() as u32;
             while next < end {
-                for byte in next.max(offset)..(next + 4).min(end) {
+                for byte in next.max(offset)..(next + 8).min(end) {
                     word[(byte - next) as usize] = run[(byte - offset) as usize];
                 }
-                if end < next + 4 {
+                if end < next + 8 {
                     return;
                 }
-                tell(u32::from_le_bytes(std::mem::take(&mut word)));
+                tell(u64::from_le_bytes(std::mem::take(&mut word)));
                 next += grain;
             }
         })?;
         while next < bytes {
-            tell(u32::from_le_bytes(std::mem::take(&mut word)));
+            tell(u64::from_le_bytes(std::mem::take(&mut word)));
             next += grain;
         }
         Ok(())
     }
 
-    /// The last word of each granule of these data.
-    fn ends_of<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = u32> + use<'a, M> {
+    /// The last eight bytes of each granule of these data.
+    fn ends_of<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = u64> + use<'a, M> {
         let grain = self.grain.map_or(usize::MAX, |grain| grain as usize);
-        let last = |granule: &[u8]| u32::from_le_bytes(*granule.last_chunk().expect("a word"));
+        let last = |granule: &[u8]| u64::from_le_bytes(*granule.last_chunk().expect("eight bytes"));
         data.chunks_exact(grain).map(last)
     }
 
@@ -217,16 +369,16 @@ impl<M: Media> Tagged<M> {
             {
                 let state = self.state.borrow();
                 for word in self.ends_of(data) {
-                    met |= state
-                        .tags
-                        .iter()
-                        .any(|tag| tag.choice.version != 0 && tag.choice.tag == word);
+                    met |= state.tags.iter().any(|tag| {
+                        tag.choice.version != 0 && state.absent.is_in(tag.choice.tag, word)
+                    });
                 }
                 if !met {
                     return;
                 }
             }
-            if newest.version != 0 && self.ends_of(data).any(|word| word == newest.tag) {
+            let is_newest = |end| self.state.borrow().absent.is_in(newest.tag, end);
+            if newest.version != 0 && self.ends_of(data).any(is_newest) {
                 self.choose();
                 continue;
             }
@@ -240,23 +392,25 @@ impl<M: Media> Tagged<M> {
     async fn write_tagged(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let writing = self.claim(at).await;
         for word in self.ends_of(data) {
-            self.state.borrow_mut().intervals.add(word);
+            self.state.borrow_mut().absent.add(word);
         }
         let counted = Counted { tagged: self, data, keep: Cell::new(false) };
         self.clear_of_tags(data).await;
         self.rt.record(self.wait);
-        // The old granule ends are read from the medium, with its normal read time.
-        let ready = self.media.read(at).await?;
-        self.rt.sleep_until(ready).await;
         let mut old = self.spare.borrow_mut().pop().unwrap_or_default();
-        self.ends(at, &mut |word| old.push(word))?;
+        if self.state.borrow().absent.counts_old() {
+            // The old granule ends are read from the medium, with its normal read time.
+            let ready = self.media.read(at).await?;
+            self.rt.sleep_until(ready).await;
+            self.ends(at, &mut |word| old.push(word))?;
+        }
         // From here on a failure may leave old or new data, so both stay counted.
         counted.keep.set(true);
         self.media.write(at, data).await?;
         let mut state = self.state.borrow_mut();
-        old.drain(..).for_each(|word| state.intervals.remove(word));
+        old.drain(..).for_each(|word| state.absent.remove(word));
         // If no interval was empty before, one may be now.
-        let may_choose = state.intervals.absent(0).is_some();
+        let may_choose = state.absent.absent(0).is_some();
         drop(state);
         if may_choose && self.newest().version == 0 {
             self.choose();
@@ -316,7 +470,7 @@ impl<M: Media> Drop for Counted<'_, M> {
     fn drop(&mut self) {
         if !self.keep.get() {
             let mut state = self.tagged.state.borrow_mut();
-            self.tagged.ends_of(self.data).for_each(|word| state.intervals.remove(word));
+            self.tagged.ends_of(self.data).for_each(|word| state.absent.remove(word));
         }
     }
 }

@@ -30,6 +30,7 @@ fn options() -> Options {
         fetch_max: 4,
         anticipate: true,
         sleep_after: u32::MAX,
+        poll_gap_max: None,
         transfer_bytes_max: 4096,
         relaxed_ordering: false,
         traces_from: 0,

@@ -5,6 +5,8 @@ use ftl::{META, Tag};
 use media::contents::{Keep, STAMP_BYTES};
 use media::nand::{Nand, PageAt};
 
+use super::stop_without_row;
+
 #[derive(Clone)]
 pub(super) struct Buffer {
     keep: Keep,
@@ -119,6 +121,7 @@ impl Buffer {
             return;
         };
         let found = nand.kept(at, unit, out);
+        stop_without_row(nand, at, found);
         assert!(found, "{at:?} is copied and holds nothing");
         if let Some(whole) = &mut self.slots[slot as usize].whole {
             match nand.whole(at, unit) {

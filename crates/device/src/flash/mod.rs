@@ -10,6 +10,21 @@
 //!
 //! [`Chips`] implements [`ftl::Pages`]. It enforces the rules of flash and none of the translation layer: an
 //! operation that a chip would reject is a bug in the caller, and panics.
+//!
+//! # Exact
+//!
+//! - The array of a die does one operation at a time, on one plane or on pages of one number in several. A
+//!   channel's wires carry one transfer at a time, spare bytes included. A read is array, wires, decoder;
+//!   each retry is the same again. A program is wires, then array; with a second register the wires are used
+//!   while the array is busy.
+//! - A read suspends a program or an erase, at the plan's cost and at most as often as the plan allows. Reads
+//!   that arrive meanwhile join it; later turns of the die move back. No event is cancelled: a task checks
+//!   the end of its turn again when that time comes (`die.rs`).
+//!
+//! # Simplified
+//!
+//! - Commands and status take no wires beside a program's own transfer. Decoders do not queue. The write
+//!   buffer has no bandwidth.
 
 mod buffer;
 mod die;
@@ -23,7 +38,7 @@ use std::cell::{Cell, RefCell};
 
 use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Source, Steps, Tag, Unit, Unkept};
 use media::nand::{Error, Geometry, Nand, PageAt, Sense, TORN_OF, Timing};
-use runtime::{Line, Rt, Span, Stage, Waits};
+use runtime::{Line, Rt, Span, Stage, StageName, Waits, stage};
 
 use buffer::Buffer;
 use die::{Die, Work};
@@ -160,7 +175,10 @@ impl Chips {
         if let Some(timing) = &options.timing {
             timing.check()?;
         }
-        let waits = |turn, service| Waits { turn: rt.stage(turn), service: rt.stage(service) };
+        let waits = |turn, service| {
+            let stage = |name| rt.stage(StageName::of(STAGES, name));
+            Waits { turn: stage(turn), service: stage(service) }
+        };
         let channels = nand.geometry().channels;
         Ok(Chips {
             rt: rt.clone(),
@@ -173,7 +191,7 @@ impl Chips {
             dies: (0..shape.dies).map(|_| RefCell::default()).collect(),
             health: (0..shape.dies).map(|_| die_fault::Health::default()).collect(),
             waits: [waits("die wait", "die"), waits("channel wait", "channel")],
-            collector: rt.stage("collector at die"),
+            collector: stage!(rt, STAGES, "collector at die"),
             room: Room::default(),
             filling: RefCell::default(),
             trouble: RefCell::new(None),
@@ -487,7 +505,9 @@ impl Pages for Chips {
             return None;
         }
         let mut bytes = [0; HEADER_BYTES as usize];
-        nand.spare(at, 0, &mut bytes).then(|| {
+        let found = nand.spare(at, 0, &mut bytes);
+        stop_without_row(&nand, at, found);
+        found.then(|| {
             let (sequence, erases) = bytes.split_at(8);
             Header {
                 sequence: u64::from_le_bytes(sequence.try_into().expect("eight bytes")),
@@ -499,7 +519,9 @@ impl Pages for Chips {
     #[inline]
     fn logical(&self, at: Place) -> u32 {
         let mut bytes = [0; 4];
-        self.nand.borrow().spare(self.at(at.page), HEADER_BYTES + 4 * at.unit, &mut bytes);
+        let (page, nand) = (self.at(at.page), self.nand.borrow());
+        let found = nand.spare(page, HEADER_BYTES + 4 * at.unit, &mut bytes);
+        stop_without_row(&nand, page, found);
         u32::from_le_bytes(bytes)
     }
 
@@ -559,6 +581,15 @@ impl Pages for Chips {
     fn lay_steps(&self, row: Row, header: Header, chosen: &[u64], first: u32, steps: Steps) {
         let (filling, nand) = (&mut *self.filling.borrow_mut(), &mut *self.nand.borrow_mut());
         filling.lay(nand, (self.shape, row, header), chosen, first, steps);
+    }
+}
+
+/// Stops the drive if a page that was sensed has left memory and can't be read again from the file of pages:
+/// any other contents would be wrong data. The state has all data flushed before.
+#[inline]
+fn stop_without_row(nand: &Nand, at: PageAt, found: bool) {
+    if !found && let Some(error) = nand.row_error(at) {
+        panic!("{error}: the drive stops, and its state has what was flushed");
     }
 }
 

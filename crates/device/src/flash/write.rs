@@ -5,7 +5,9 @@ use media::nand::{Data, Error, PageAt, Timing};
 use runtime::Span;
 
 use super::die::Work;
-use super::{Chips, HEADER_BYTES, erase_time, on_wires, page_at, pages_of, planes_of};
+use super::{
+    Chips, HEADER_BYTES, erase_time, on_wires, page_at, pages_of, planes_of, stop_without_row,
+};
 
 impl Chips {
     /// Programs a superpage without timing. Returns the mask of planes that failed.
@@ -36,6 +38,7 @@ impl Chips {
                 Source::Slot(slot) => out.copy_from_slice(buffer.kept(slot)),
                 Source::Flash(from) => {
                     let found = nand.kept(self.at(from.page), from.unit, out);
+                    stop_without_row(&nand, self.at(from.page), found);
                     assert!(found, "{from:?} is copied and holds nothing");
                 }
             }
@@ -44,7 +47,10 @@ impl Chips {
         let spare = &spare[..HEADER_BYTES as usize + 4 * units.len()];
         self.rt.log("flash", "program", at.block.into(), at.page.into());
         let done = nand.program(at, Data::Kept(&page), spare);
-        for (number, unit) in units.iter().enumerate().filter(|(_, u)| u.logical & META != 0) {
+        // Without room in the host's file nothing was programmed.
+        let stored = !matches!(done, Err(Error::Io { .. } | Error::State { .. }));
+        let is_whole = |unit: &Unit| stored && unit.logical & META != 0;
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| is_whole(unit)) {
             match unit.from {
                 Source::Nothing => {}
                 Source::Slot(slot) => {

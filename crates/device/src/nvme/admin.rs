@@ -170,6 +170,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let sq = sqs.get_mut(usize::from(qid.0)).and_then(Option::as_mut);
             let sq = sq.filter(|sq| !sq.deleting).ok_or(Status::INVALID_QUEUE_IDENTIFIER)?;
             sq.deleting = true;
+            self.arbiter.forget(qid);
         }
         self.drain_sq(qid).await;
         self.remove_sq(qid);
@@ -232,6 +233,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 Ok(self.sanitize_page().as_bytes().to_vec())
             }
             lid::SUPERBLOCKS => self.superblocks_page(),
+            lid::MOVES => self.moves_page(),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }
@@ -334,6 +336,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         if lid == lid::SUPERBLOCKS {
             self.tell_of_space_again();
+        }
+        if lid == lid::MOVES {
+            self.tell_of_moves_again();
         }
     }
 }

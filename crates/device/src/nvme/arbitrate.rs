@@ -1,6 +1,7 @@
 //! Arbitration: round robin, and weighted round robin with an urgent class (NVMe base 2.0, 3.4.4).
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use bus::{DevicePort, Segment};
 use media::Media;
@@ -9,9 +10,9 @@ use wire::nvme::admin::Priority;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::registers::Cc;
 
+use super::Controller;
 use super::fetch::ENTRY;
 use super::queue::{Burst, Sq};
-use super::{Controller, QueueKind};
 
 /// Progress of the classes. Plain round robin has one class, [`Priority::Medium`].
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub(super) struct Arbiter {
     now: Cell<u64>,
     /// Urgent commands served while others waited, since one of these was served.
     urgent_run: Cell<u32>,
+    /// The queue whose turn is not over; none where a fetch is a whole burst.
+    rest: Cell<Option<Rest>>,
 }
 
 const CLASSES: usize = 4;
@@ -119,11 +122,17 @@ impl Arbiter {
         self.had[class].set(had + share(entries, weights[class - 1]));
     }
 
+    /// Ends the turn of this queue: it is being deleted.
+    pub fn forget(&self, qid: QueueId) {
+        self.rest.set(self.rest.get().filter(|rest| rest.number != qid.0));
+    }
+
     /// Resets all state: the controller was reset.
     pub fn reset(&self) {
         let all = self.turns.iter().chain(&self.had).chain([&self.now]);
         all.for_each(|cell| cell.set(0));
         self.urgent_run.set(0);
+        self.rest.set(None);
     }
 }
 
@@ -132,18 +141,31 @@ fn share(commands: u32, weight: u32) -> u64 {
     u64::from(commands) * SHARE / u64::from(weight)
 }
 
+/// The rest of a burst that takes more than one fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rest {
+    number: u16,
+    left: u32,
+}
+
+/// Answer of a queue whose burst goes on.
+enum Held {
+    Next(Candidate),
+    /// Its last fetch is in flight: the turn is not over, and no other queue is served.
+    Fetching,
+}
+
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// The next burst of the admin queue or the I/O queues, if commands and a slot are available.
-    pub(super) fn arbitrate(&self, kind: QueueKind) -> Option<Burst> {
-        let room = self.pool(kind).available() as u32;
-        if room == 0 {
-            return None;
-        }
+    /// The next burst, if commands and a slot are available. Round robin serves the admin queue as any other
+    /// (NVMe base 2.0, 3.4.4.1); weighted arbitration serves it before all (3.4.4.2).
+    pub(super) fn arbitrate(&self) -> Option<Burst> {
+        let (admin_room, room) = (self.idle_admin.available() as u32, self.idle.available() as u32);
         let mut bad_tail = false;
-        let by_weight = kind == QueueKind::Io && self.settings.get().ams() == Cc::AMS_WEIGHTED;
-        let burst = match by_weight {
-            true => self.weighted(room, &mut bad_tail),
-            false => self.round_robin(kind, room, &mut bad_tail),
+        let burst = match self.settings.get().ams() == Cc::AMS_WEIGHTED {
+            true => self
+                .round_robin((admin_room, 0), &mut bad_tail)
+                .or_else(|| self.weighted(room, &mut bad_tail)),
+            false => self.round_robin((admin_room, room), &mut bad_tail),
         };
         if bad_tail {
             self.event(AsyncEvent::INVALID_DOORBELL_VALUE);
@@ -151,50 +173,82 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         burst
     }
 
-    /// Maximum burst per queue, in commands.
+    /// Maximum burst per queue, in commands. Without a limit, it is what a queue has when its turn begins.
     fn burst_max(&self) -> u32 {
-        let set = self.features.borrow().arbitration.burst();
-        set.unwrap_or(u32::MAX).min(self.options.fetch_max)
+        self.features.borrow().arbitration.burst().unwrap_or(u32::MAX)
     }
 
-    fn round_robin(&self, kind: QueueKind, room: u32, bad_tail: &mut bool) -> Option<Burst> {
-        let mut waiting = Waiting::NONE;
-        self.look(kind, bad_tail, |number, sq, tail| waiting.add(number, sq, tail));
+    /// Round robin over the queues of each kind that has room in slots.
+    fn round_robin(&self, room: (u32, u32), bad_tail: &mut bool) -> Option<Burst> {
+        let (admin_room, io_room) = room;
+        let numbers = u16::from(admin_room == 0)..if io_room == 0 { 1 } else { self.sqs_end.get() };
+        let (mut waiting, mut held) = (Waiting::NONE, None);
+        self.look(numbers, bad_tail, |number, sq, tail| {
+            waiting.add(number, sq, tail);
+            held = held.take().or_else(|| self.held(number, sq, tail));
+        });
         if !waiting.any() {
             return None;
         }
         let limit = self.burst_max();
-        waiting.next(limit).map(|candidate| self.take(kind, candidate, room.min(limit)))
+        let candidate = match held {
+            Some(Held::Next(candidate)) => candidate,
+            Some(Held::Fetching) => return None,
+            None => waiting.next(limit)?,
+        };
+        let room = if candidate.number == 0 { admin_room } else { io_room };
+        Some(self.take(candidate, room, limit))
     }
 
     fn weighted(&self, room: u32, bad_tail: &mut bool) -> Option<Burst> {
-        let mut classes = [Waiting::NONE; CLASSES];
-        self.look(QueueKind::Io, bad_tail, |number, sq, tail| {
+        if room == 0 {
+            return None;
+        }
+        let (mut classes, mut held) = ([Waiting::NONE; CLASSES], None);
+        self.look(1..self.sqs_end.get(), bad_tail, |number, sq, tail| {
             classes[sq.priority as usize].add(number, sq, tail);
+            held = held.take().or_else(|| self.held(number, sq, tail));
         });
         let (limit, weights) = (self.burst_max(), self.features.borrow().arbitration.weights());
         let most = self.options.urgent_burst_max;
-        let candidate = self.arbiter.choose(&classes, weights, most, limit)?;
+        let candidate = match held {
+            Some(Held::Next(candidate)) => candidate,
+            Some(Held::Fetching) => return None,
+            None => self.arbiter.choose(&classes, weights, most, limit)?,
+        };
         let class = self.sqs.borrow()[usize::from(candidate.number)].as_ref()?.priority as usize;
         // The burst must not exceed the urgent bound, since the others' turn is due then.
         let left = most
             .filter(|_| class == URGENT)
             .map_or(u32::MAX, |most| most.saturating_sub(self.arbiter.urgent_run.get()).max(1));
-        let burst = self.take(QueueKind::Io, candidate, room.min(limit).min(left));
+        let burst = self.take(candidate, room.min(left), limit);
+        if burst.entries == left {
+            self.arbiter.rest.set(None);
+        }
         let others_wait = classes[URGENT + 1..].iter().any(Waiting::any);
         self.arbiter.took(class, burst.entries, weights, others_wait);
         Some(burst)
     }
 
+    /// Whether the burst of this queue, which has waiting commands, goes on.
+    #[inline]
+    fn held(&self, number: u16, sq: &Sq, tail: u32) -> Option<Held> {
+        let rest = self.arbiter.rest.get().filter(|rest| rest.number == number)?;
+        debug_assert!(rest.left > 0, "a burst that is over");
+        Some(match sq.fetching {
+            true => Held::Fetching,
+            false => Held::Next(Candidate { turn: sq.turn, number, tail }),
+        })
+    }
+
     /// Passes every queue with waiting commands to `waits`. Sets `bad_tail` for a newly written invalid
     /// doorbell.
     #[inline(always)]
-    fn look(&self, kind: QueueKind, bad_tail: &mut bool, mut waits: impl FnMut(u16, &Sq, u32)) {
+    fn look(&self, numbers: Range<u16>, bad_tail: &mut bool, mut waits: impl FnMut(u16, &Sq, u32)) {
+        if numbers.is_empty() {
+            return;
+        }
         let mut sqs = self.sqs.borrow_mut();
-        let numbers = match kind {
-            QueueKind::Admin => 0..1,
-            QueueKind::Io => 1..self.sqs_end.get(),
-        };
         let queues = &mut sqs[usize::from(numbers.start)..usize::from(numbers.end)];
         for (number, sq) in numbers.zip(queues) {
             let Some(sq) = sq.as_mut().filter(|sq| !sq.deleting) else { continue };
@@ -218,14 +272,26 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Takes a burst of at most `most` entries from the chosen queue.
-    fn take(&self, kind: QueueKind, chosen: Candidate, most: u32) -> Burst {
+    /// Takes the next fetch of the chosen queue: at most a burst of `limit` commands, what a fetch brings,
+    /// and what there is room for. A burst that is larger than a fetch goes on with the next one.
+    fn take(&self, chosen: Candidate, room: u32, limit: u32) -> Burst {
         let mut sqs = self.sqs.borrow_mut();
         let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
+        let is_admin = chosen.number == 0;
+        let held = self.arbiter.rest.get();
+        let rest = held.filter(|rest| rest.number == chosen.number);
+        let left = rest.map_or_else(|| limit.min(sq.waiting(chosen.tail)), |rest| rest.left);
+        let most = room.min(left).min(self.options.fetch_max);
         let burst = sq.take(QueueId(chosen.number), chosen.tail, most);
+        let left = left - burst.entries;
+        let goes_on = left > 0 && limit > self.options.fetch_max;
+        let rest = goes_on.then_some(Rest { number: chosen.number, left });
+        // The admin queue may go between the fetches of another's burst, which it does not end.
+        self.arbiter.rest.set(held.filter(|held| is_admin && held.number != 0).or(rest));
         // Live: the entries' cache lines arrive from the host's core while slots are allocated.
         self.port.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
-        if kind == QueueKind::Io {
+        // By weight, the admin queue is in no class.
+        if !is_admin || self.settings.get().ams() != Cc::AMS_WEIGHTED {
             let turn = &self.arbiter.turns[sq.priority as usize];
             turn.set(chosen.turn.max(turn.get()));
             sq.turn = chosen.turn + u64::from(burst.entries);

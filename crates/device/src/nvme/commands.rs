@@ -20,6 +20,8 @@ enum Needs {
     FewDoorbells,
     /// The medium supports host-directed GC.
     Collections,
+    /// The host may keep the map of the medium.
+    HostMap,
 }
 
 struct Row {
@@ -86,6 +88,8 @@ const IO: &[Row] = &[
     row(io::RESERVATION_REPORT, PLAIN, oncs::RESERVATIONS),
     row(io::RESERVATION_ACQUIRE, PLAIN, oncs::RESERVATIONS),
     row(io::RESERVATION_RELEASE, PLAIN, oncs::RESERVATIONS),
+    Row { opcode: io::READ_PLACED, effects: PLAIN, bit: 0, needs: Needs::HostMap },
+    Row { opcode: io::READ_MAP, effects: PLAIN, bit: 0, needs: Needs::HostMap },
 ];
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -101,6 +105,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Needs::Sanitizes => self.keeps_a_label() && self.sanitizing_capabilities() != 0,
             Needs::FewDoorbells => self.doorbells_fit_a_page(),
             Needs::Collections => self.offers_collections(),
+            Needs::HostMap => self.offers_host_map(),
         }
     }
 

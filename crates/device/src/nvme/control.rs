@@ -175,6 +175,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.power.reset();
         self.forget_keep_alive();
         self.revoke_gc_control();
+        self.revoke_host_map();
         self.port.store(INTMS, 0);
         self.port.store(INTMC, 0);
         self.set_status(Csts::new());

@@ -38,6 +38,7 @@ pub(super) fn of_media(error: MediaError) -> Status {
         MediaError::Range => Status::LBA_OUT_OF_RANGE.with_dnr(),
         MediaError::Unreadable => Status::UNRECOVERED_READ_ERROR,
         MediaError::Full => Status::CAPACITY_EXCEEDED,
+        MediaError::Stale => Status::STALE_PLACE,
         _ => Status::WRITE_FAULT,
     }
 }

@@ -47,6 +47,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Logs a failed command. Returns its status with the More bit set.
     pub(super) fn note_error(&self, job: &Job, status: Status) -> Status {
         let status = status.with_more();
+        if status.kind() == Status::LBA_OUT_OF_RANGE && QueueKind::of(job.qid) == QueueKind::Io {
+            self.tell_out_of_range(&job.sqe);
+        }
         let entry = ErrorInformation {
             sqid: job.qid.0.into(),
             cid: job.sqe.cid,
@@ -76,9 +79,21 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.rt.log("device", "error", 0xffff, u64::from(status.bits()));
     }
 
+    /// Tells the medium of a command past its end. Ranges in a list are not in the entry, which has no blocks
+    /// then.
+    fn tell_out_of_range(&self, sqe: &Sqe) {
+        match opcode::io::names_blocks(sqe.opcode) {
+            true => {
+                let first = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get());
+                self.media.out_of_range(first, u64::from(sqe.cdw12.get() & 0xffff) + 1);
+            }
+            false => self.media.out_of_range(0, 0),
+        }
+    }
+
     /// LBA of a logged command: the first one that is out of range, or else the first of the command.
     fn first_block_at_fault(&self, job: &Job, status: Status) -> u64 {
-        if QueueKind::of(job.qid) == QueueKind::Admin || !names_blocks(&job.sqe) {
+        if QueueKind::of(job.qid) == QueueKind::Admin || !opcode::io::names_blocks(job.sqe.opcode) {
             return 0;
         }
         let first = u64::from(job.sqe.cdw11.get()) << 32 | u64::from(job.sqe.cdw10.get());
@@ -90,9 +105,4 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             _ => first,
         }
     }
-}
-
-fn names_blocks(sqe: &Sqe) -> bool {
-    use opcode::io::{COMPARE, READ, WRITE, WRITE_UNCORRECTABLE, WRITE_ZEROES};
-    [READ, WRITE, COMPARE, WRITE_ZEROES, WRITE_UNCORRECTABLE].contains(&sqe.opcode)
 }

@@ -33,8 +33,13 @@ const PLAIN: [u8; 4] =
     [fid::ERROR_RECOVERY, fid::INTERRUPT_COALESCING, fid::WRITE_ATOMICITY, fid::ASYNC_EVENT_CONFIG];
 
 /// Features whose default is not stored here.
-const SAID_ABOVE: [u8; 4] =
-    [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT, fid::KEEP_ALIVE_TIMER, fid::HOST_COLLECTION];
+const SAID_ABOVE: [u8; 5] = [
+    fid::NUMBER_OF_QUEUES,
+    fid::POWER_MANAGEMENT,
+    fid::KEEP_ALIVE_TIMER,
+    fid::HOST_COLLECTION,
+    fid::HOST_MAP,
+];
 
 /// TMPSEL values: the composite temperature, the only one measured, and all sensors (next constant).
 const COMPOSITE: u8 = 0;
@@ -169,6 +174,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if let Feature::HostCollection(to) = feature {
             return self.set_gc_control(to);
         }
+        if let Feature::HostMap(map) = feature {
+            return self.set_host_map(map);
+        }
         if let Feature::KeepAliveTimer(timer) = feature {
             self.set_keep_alive(timer.kato());
             return Ok(0);
@@ -211,6 +219,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             fid::HOST_COLLECTION if select == Select::Current => self.lead()?.into_bits(),
             // Defaults: power state 0, and GC directed by the device.
             fid::HOST_COLLECTION => self.lead().map(|_| 0)?,
+            fid::HOST_MAP if select == Select::Current => self.host_map()?.into_bits(),
+            fid::HOST_MAP => self.host_map().map(|_| 0)?,
             fid::POWER_MANAGEMENT | fid::KEEP_ALIVE_TIMER => 0,
             _ => self.features.borrow().get(feature, cdw11)?,
         };

@@ -8,17 +8,22 @@ use std::task::{Context, Poll};
 use bus::{Carry, DevicePort, Segment};
 use media::Media;
 use runtime::{Pool, Time, beside_others};
-use wire::QueueId;
 use wire::nvme::entry::Sqe;
+use wire::nvme::opcode::io as opcode;
 use wire::nvme::registers::CC;
+use wire::{Nsid, QueueId};
 use zerocopy::FromBytes;
 
-use super::fused::{ALONE, Fused};
+use super::fused::ALONE;
 use super::queue::{Burst, onward};
+use super::slot::Fused;
 use super::{Controller, QueueKind};
 
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
+
+/// Commands whose data are prefetched before they begin.
+const AHEAD: usize = 2;
 
 /// Register change seen by a watcher.
 enum Noticed {
@@ -79,10 +84,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.cc_noticed.set(cc);
             return Some(Noticed::Control);
         }
-        let burst = match self.ready.get() {
-            true => self.arbitrate(QueueKind::Admin).or_else(|| self.arbitrate(QueueKind::Io)),
-            false => None,
-        };
+        let burst = if self.ready.get() { self.arbitrate() } else { None };
         if burst.is_none() {
             self.publish_read_only();
             // Events that found the admin completion queue full are retried.
@@ -108,8 +110,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if self.firsts.get() > 0 {
             firsts.extend(self.first_before(burst.qid));
         }
-        for bytes in bytes.chunks_exact(ENTRY) {
-            let sqe = Sqe::ref_from_bytes(bytes).expect("an entry's length");
+        // Live, a command begins when it is given to its slot. Its data are asked for while those before it
+        // are copied; asked for all at once, they would delay each other.
+        let hints = burst.qid != QueueId::ADMIN && self.media.is_immediate();
+        let entries = bytes.chunks_exact(ENTRY);
+        let entries = entries.map(|bytes| Sqe::ref_from_bytes(bytes).expect("an entry's length"));
+        let mut ahead = entries.clone();
+        if hints {
+            ahead.by_ref().take(AHEAD).for_each(|sqe| self.prefetch_blocks(sqe));
+        }
+        for sqe in entries {
+            if hints && let Some(sqe) = ahead.next() {
+                self.prefetch_blocks(sqe);
+            }
             let cid = sqe.cid.get();
             self.rt.attach_trace(burst.qid.0, cid);
             if self.rt.is_traced() {
@@ -128,6 +141,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         if !firsts.is_empty() {
             self.leave_firsts(burst.qid, &mut firsts, slots);
+        }
+    }
+
+    /// Prefetches the blocks of a read that is about to begin; the command itself validates them.
+    #[inline]
+    fn prefetch_blocks(&self, sqe: &Sqe) {
+        if sqe.opcode == opcode::READ
+            && let Ok((_, namespace)) = self.active_at(Nsid(sqe.nsid.get()))
+            && let lba = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get())
+            && let Ok(at) = namespace.extent(lba, 1)
+        {
+            self.media.prefetch(at);
         }
     }
 

@@ -7,7 +7,8 @@ use wire::nvme::admin::FormatNvm;
 use wire::nvme::status::Status;
 
 use super::Controller;
-use super::namespace::{Door, Layout, Namespace, Place};
+use super::access::Door;
+use super::namespace::{Layout, Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
 

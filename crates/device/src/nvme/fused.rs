@@ -7,14 +7,14 @@ use std::cell::Cell;
 
 use bus::DevicePort;
 use media::{Extent, Media};
+use wire::QueueId;
 use wire::nvme::entry::{Cqe, Sqe, SqeFlags};
 use wire::nvme::io::{self, Command};
 use wire::nvme::status::Status;
-use wire::{CommandId, QueueId};
 
 use super::Controller;
 use super::reservations::Touch;
-use super::slot::{Cut, Job, Slot};
+use super::slot::{Cut, First, Fused, Job, Slot};
 
 /// FUSE of a normal command; the next two constants are the first and the second of a pair.
 pub(super) const ALONE: u8 = 0;
@@ -23,26 +23,6 @@ const SECOND: u8 = 2;
 
 /// Maximum blocks of a fused pair (ACWU + 1).
 const BLOCKS_MAX: u32 = 1;
-
-/// Role of a command in a fused pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Fused {
-    /// Not fused.
-    #[default]
-    Alone,
-    /// Second of a pair; its slot holds the first.
-    Second,
-    /// One of a pair without its counterpart.
-    Half,
-}
-
-/// The first command of the pair in a slot.
-#[derive(Clone, Copy)]
-pub(super) struct First {
-    pub sqe: Sqe,
-    /// Status for its completion, so far.
-    status: Status,
-}
 
 /// Exclusive claims of fused commands.
 #[derive(Default)]
@@ -54,13 +34,6 @@ pub(super) struct Alone {
 fn overlap(one: Extent, other: Extent) -> bool {
     one.block < other.block + u64::from(other.blocks)
         && other.block < one.block + u64::from(one.blocks)
-}
-
-impl Slot {
-    /// Returns true if this is the first command of the pair in the slot.
-    pub fn is_paired_with(&self, cid: CommandId) -> bool {
-        self.first.get().is_some_and(|first| first.sqe.id() == cid)
-    }
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {

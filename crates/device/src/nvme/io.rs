@@ -9,8 +9,9 @@ use wire::nvme::io::{self, Access, Command};
 use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 
+use super::access::Door;
 use super::data::{of_dma, of_media};
-use super::namespace::{Door, Namespace};
+use super::namespace::Namespace;
 use super::reservations::Touch;
 use super::slot::Slot;
 use super::{Controller, PIECE_BYTES};
@@ -45,6 +46,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Command::Compare(access) => self.compare(number, ns, access, &request.data).await,
             Command::Read(access) => {
                 Box::pin(self.read_with_pi(number, ns, access, &request.data)).await
+            }
+            Command::ReadPlaced(read) => {
+                Box::pin(self.read_placed(number, ns, read, &request.data)).await
+            }
+            Command::ReadMap(access) => {
+                Box::pin(self.read_map(number, ns, access, &request.data)).await
             }
             Command::Verify(access) => self.verify(number, ns, access).await,
             Command::WriteUncorrectable(access) => {
@@ -153,15 +160,43 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         self.claim(number, extent).await;
         let slot = &self.slots[usize::from(number)];
-        let mut buffer = Scratch::with_room(&slot.data, bytes.min(PIECE_BYTES));
-        for piece in self.pieces(extent) {
-            let data = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
-            self.carried(number, extent, piece.1, data);
-            self.store(piece.1, data).await?;
+        if !self.stored_at_once(slot, extent)? {
+            let mut buffer = Scratch::with_room(&slot.data, bytes.min(PIECE_BYTES));
+            for piece in self.pieces(extent) {
+                let data = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
+                self.carried(number, extent, piece.1, data);
+                self.store(piece.1, data).await?;
+            }
         }
         self.make_durable(access.fua).await?;
         self.count(&self.counters.writes, &self.counters.blocks_written, extent);
         Ok(())
+    }
+
+    /// Copies a command's data from the host into the medium, if neither takes time: the only copy. Returns
+    /// false, with nothing written, if they must pass through a buffer.
+    fn stored_at_once(&self, slot: &Slot, at: Extent) -> Result<bool, Status> {
+        if !self.media.is_immediate() || self.faults.is_on() {
+            return Ok(false);
+        }
+        let segments = slot.segments.borrow();
+        if !self.port.copies(&segments).map_err(of_dma)? {
+            return Ok(false);
+        }
+        self.mark_dirty()?;
+        let mut copied = Ok(());
+        let done = self.media.write_at_once(at, &mut |offset, run| {
+            if copied.is_ok() {
+                copied = self.port.copy(&segments, offset, run);
+            }
+        });
+        let done = done.map_err(|error| self.failed(error))?;
+        copied.map_err(of_dma)?;
+        if done {
+            self.namespaces.marks.clear(at);
+            self.rt.record(self.stages.transfer);
+        }
+        Ok(done)
     }
 
     /// Fetches a piece of a command's data, which has `all` bytes.

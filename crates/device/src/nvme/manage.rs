@@ -9,7 +9,8 @@ use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
 use super::Controller;
-use super::namespace::{Door, Namespace, Place};
+use super::access::Door;
+use super::namespace::{Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
 use super::slot::Cut;

@@ -9,7 +9,15 @@
 //! Every command in flight occupies a slot of a fixed table; the slot's task lives as long as the controller.
 //! Aborting a command, deleting its queue or disabling the controller cancels the command at its current
 //! await: after that it does not access host memory.
+//!
+//! A request from the host is copied once and parsed once; after that it is valid or an error. A bad tail
+//! doorbell is an asynchronous event, a bad entry a status, a queue outside host memory a fatal status.
+//!
+//! Write Zeroes without deallocation and Copy take the time of their writes and reads at the medium, and none
+//! of the link's except for the list of ranges. Format NVM deallocates all blocks, in steps between which the
+//! controller works on.
 
+mod access;
 mod admin;
 mod arbitrate;
 mod collect;
@@ -23,6 +31,7 @@ mod features;
 mod fetch;
 mod format;
 mod fused;
+mod host_map;
 mod identify;
 mod interleaved;
 mod interrupt;
@@ -30,6 +39,7 @@ mod io;
 mod keep_alive;
 mod limits;
 mod manage;
+mod marks;
 mod namespace;
 mod power;
 mod protect;
@@ -50,7 +60,7 @@ use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
 use media::{Head, Media};
-use runtime::{Pool, Rt, Signal, Stage, TaskId};
+use runtime::{Pool, Rt, Signal, Stage, TaskId, stage};
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::pi::Kind;
 use wire::nvme::registers::{Cc, Csts};
@@ -62,6 +72,7 @@ use arbitrate::Arbiter;
 use collect::HostControl;
 use errors::ErrorLog;
 use features::Features;
+use host_map::HostMapping;
 use interrupt::Coalescing;
 use keep_alive::KeepAlive;
 pub use limits::*;
@@ -157,8 +168,18 @@ impl Options {
 pub const COSTS: &[&str] = &["parse", "post completion"];
 
 /// Stages that the controller records, in addition to its costs.
-pub const STAGES: &[&str] =
-    &["doorbell", "fetch", "dispatch", "prp list", "sgl segment", "completion queue full"];
+pub const STAGES: &[&str] = &[
+    "doorbell",
+    "fetch",
+    "fault",
+    "power state",
+    "dispatch",
+    "prp list",
+    "place list",
+    "sgl segment",
+    "data transfer",
+    "completion queue full",
+];
 
 /// The controller. Created by [`Controller::start`]; its tasks own it.
 pub struct Controller<P, M> {
@@ -208,6 +229,7 @@ pub struct Controller<P, M> {
     /// Number of queues that hold the first command of a fused pair whose second is not yet fetched.
     firsts: Cell<u32>,
     led: HostControl,
+    mapped: HostMapping,
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
@@ -257,6 +279,7 @@ struct Stages {
     power: Option<Stage>,
     dispatch: Stage,
     prp_list: Stage,
+    place_list: Stage,
     sgl_segment: Stage,
     transfer: Stage,
     queue_full: Stage,
@@ -327,17 +350,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             keep_alive: KeepAlive::default(),
             firsts: Cell::new(0),
             led: HostControl::default(),
+            mapped: HostMapping::default(),
             shadows: Shadows::default(),
             stages: Stages {
-                doorbell: rt.stage("doorbell"),
-                fetch: rt.stage("fetch"),
-                fault: faults.is_on().then(|| rt.stage("fault")),
-                power: (!options.power_states.is_empty()).then(|| rt.stage("power state")),
-                dispatch: rt.stage("dispatch"),
-                prp_list: rt.stage("prp list"),
-                sgl_segment: rt.stage("sgl segment"),
-                transfer: rt.stage("data transfer"),
-                queue_full: rt.stage("completion queue full"),
+                doorbell: stage!(rt, STAGES, "doorbell"),
+                fetch: stage!(rt, STAGES, "fetch"),
+                fault: faults.is_on().then(|| stage!(rt, STAGES, "fault")),
+                power: (!options.power_states.is_empty())
+                    .then(|| stage!(rt, STAGES, "power state")),
+                dispatch: stage!(rt, STAGES, "dispatch"),
+                prp_list: stage!(rt, STAGES, "prp list"),
+                place_list: stage!(rt, STAGES, "place list"),
+                sgl_segment: stage!(rt, STAGES, "sgl segment"),
+                transfer: stage!(rt, STAGES, "data transfer"),
+                queue_full: stage!(rt, STAGES, "completion queue full"),
             },
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
             tasks: RefCell::default(),

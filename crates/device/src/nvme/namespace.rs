@@ -10,9 +10,10 @@ use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
 use super::NAMESPACES_MAX;
+use super::access::Door;
+use super::marks::{self, Marks};
 use super::reservations::{self, Reservations};
 use super::sanitize::{self, Sanitizing};
-use super::uncorrectable::{self, Marks};
 
 /// Block size offered in addition to the medium's own, log2 of bytes.
 const LARGE_LOG2: u8 = 12;
@@ -30,9 +31,9 @@ const KEPT_BYTES: usize = 24;
 
 const _: () = {
     let namespaces = MARK_2.len() + 5 + KEPT_BYTES * NAMESPACES_MAX as usize;
-    let marks = 1 + uncorrectable::KEPT_BYTES * uncorrectable::WINDOWS_MAX;
+    let uncorrectable = 1 + marks::KEPT_BYTES * marks::WINDOWS_MAX;
     let reservations = 1 + (1 + reservations::KEPT_BYTES) * NAMESPACES_MAX as usize;
-    let all = namespaces + marks + sanitize::KEPT_BYTES + reservations;
+    let all = namespaces + uncorrectable + sanitize::KEPT_BYTES + reservations;
     assert!(all <= media::contents::LABEL_BYTES_MAX);
 };
 
@@ -126,41 +127,6 @@ impl Namespace {
         let (block, blocks) = self.place(lba, blocks)?;
         // At most 65,536 blocks, of at most eight medium blocks each.
         Ok(Extent { block, blocks: u32::try_from(blocks).map_err(|_| Status::INVALID_FIELD)? })
-    }
-}
-
-/// Access state of a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Door {
-    /// Accessible, if the namespace exists.
-    #[default]
-    Open,
-    /// Format in progress: I/O fails.
-    Formatting,
-    /// Being created, attached, detached or deleted.
-    Hidden,
-    /// Sanitize in progress: I/O fails.
-    Sanitizing,
-    /// The last sanitize failed: I/O fails.
-    FailedSanitize,
-    /// A host holds a reservation: access depends on the host.
-    Reserved,
-}
-
-impl Door {
-    /// Status that rejects any command. `None`: accessible, hidden, or reserved.
-    pub fn refusal(self) -> Option<Status> {
-        match self {
-            Door::Open | Door::Hidden | Door::Reserved => None,
-            Door::Formatting => Some(Status::FORMAT_IN_PROGRESS),
-            Door::Sanitizing => Some(Status::SANITIZE_IN_PROGRESS),
-            Door::FailedSanitize => Some(Status::SANITIZE_FAILED),
-        }
-    }
-
-    /// Returns true if no operation is in progress.
-    pub fn is_settled(self) -> bool {
-        matches!(self, Door::Open | Door::Reserved)
     }
 }
 

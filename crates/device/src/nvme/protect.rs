@@ -31,7 +31,7 @@ const UNWRITTEN: u8 = 0xff;
 #[derive(Clone, Copy)]
 pub(super) struct WithPi {
     kind: Option<Kind>,
-    says: Protection,
+    pi_fields: Protection,
     /// True if metadata are transferred between controller and host.
     moves: bool,
     /// True if these metadata are inline.
@@ -58,7 +58,7 @@ impl WithPi {
     pub fn check(&self, first: u32, data: &[u8], tuples: &[u8]) -> Result<(), Status> {
         let Some(kind) = self.kind else { return Ok(()) };
         for (number, data, tuple) in self.each(first, data, tuples) {
-            let found = self.says.check(kind, number, &tuple, data);
+            let found = self.pi_fields.check(kind, number, &tuple, data);
             found.map_err(|mismatch| mismatch.status().with_dnr())?;
         }
         Ok(())
@@ -66,10 +66,10 @@ impl WithPi {
 
     /// Generates protection information, if the controller must. Returns false otherwise.
     pub fn make(&self, first: u32, data: &[u8], tuples: &mut [u8]) -> bool {
-        let Some(kind) = self.kind.filter(|_| self.says.act) else { return false };
+        let Some(kind) = self.kind.filter(|_| self.pi_fields.act) else { return false };
         let blocks = data.chunks_exact(self.lba_bytes).zip(tuples.chunks_exact_mut(pi::BYTES));
         for (number, (data, tuple)) in (first..).zip(blocks) {
-            tuple.copy_from_slice(self.says.tuple(kind, number, data).as_bytes());
+            tuple.copy_from_slice(self.pi_fields.tuple(kind, number, data).as_bytes());
         }
         true
     }
@@ -101,17 +101,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn with_pi(
         &self,
         ns: Namespace,
-        says: Protection,
+        pi_fields: Protection,
         lba: Lba,
     ) -> Result<Option<WithPi>, Status> {
         let Some(metadata) = ns.metadata else { return Ok(None) };
         if let Some(kind) = metadata.kind {
-            says.validate(kind, lba).map_err(Status::with_dnr)?;
+            pi_fields.validate(kind, lba).map_err(Status::with_dnr)?;
         }
-        let moves = metadata.kind.is_none() || !says.act;
+        let moves = metadata.kind.is_none() || !pi_fields.act;
         let lba_bytes = (self.block_bytes as usize) << ns.shift;
         let inline = moves && metadata.inline;
-        Ok(Some(WithPi { kind: metadata.kind, says, moves, inline, lba_bytes }))
+        Ok(Some(WithPi { kind: metadata.kind, pi_fields, moves, inline, lba_bytes }))
     }
 
     /// As [`with_pi`](Self::with_pi), for a namespace known to have metadata.
@@ -122,7 +122,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// As [`with_pi`](Self::with_pi), for commands that neither insert nor strip protection information.
     fn compared(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
         let with_pi = self.of_access(ns, access)?;
-        if with_pi.kind.is_some() && with_pi.says.act {
+        if with_pi.kind.is_some() && with_pi.pi_fields.act {
             return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
         }
         Ok(with_pi)
@@ -456,8 +456,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         range: &CopyRange,
     ) -> Result<Option<WithPi>, Status> {
         let (reference, tag, mask) = (range.eilbrt.get(), range.elbat.get(), range.elbatm.get());
-        let says = Protection::of_range(copy.source, reference, tag, mask);
-        self.with_pi(ns, says, Lba(range.lba.get()))
+        let pi_fields = Protection::of_range(copy.source, reference, tag, mask);
+        self.with_pi(ns, pi_fields, Lba(range.lba.get()))
     }
 
     /// Copies a range to the medium block `to`, after `done` blocks of the same command. The data are checked
@@ -470,7 +470,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         (from, source): (Extent, &WithPi),
         (to, done, copy): (u64, u32, &CopyTo),
     ) -> Result<(), Status> {
-        let target = WithPi { says: copy.protection, ..*source };
+        let target = WithPi { pi_fields: copy.protection, ..*source };
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(from) {

@@ -89,12 +89,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     ) -> Result<(), (Status, u32)> {
         let nothing_done = |status| (status, 0);
         let mut ranges = Scratch::from(&self.slots[usize::from(number)].ranges);
-        let mut says = Vec::new();
-        let validated = self.validate_copy(number, ns, copy, data, (&mut ranges, &mut says)).await;
+        let mut sources = Vec::new();
+        let validated =
+            self.validate_copy(number, ns, copy, data, (&mut ranges, &mut sources)).await;
         let begin = validated.map_err(nothing_done)?;
         let mut to = begin;
         for (index, range) in (0_u32..).zip(ranges.iter()) {
-            let copied = match says.get(index as usize) {
+            let copied = match sources.get(index as usize) {
                 Some(source) => {
                     let done = ((to - begin) >> ns.shift) as u32;
                     let (from, to) = ((*range, source), (to, done, &copy));
@@ -117,7 +118,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         ns: Namespace,
         copy: CopyTo,
         data: &DataPointer,
-        (ranges, says): (&mut Vec<Extent>, &mut Vec<WithPi>),
+        (ranges, sources): (&mut Vec<Extent>, &mut Vec<WithPi>),
     ) -> Result<u64, Status> {
         if copy.format != 0 {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -132,7 +133,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks() });
             if validated.is_ok() && ns.metadata.is_some() {
                 match self.with_pi_source(ns, &copy, range) {
-                    Ok(source) => says.extend(source),
+                    Ok(source) => sources.extend(source),
                     Err(status) => validated = Err(status),
                 }
             }

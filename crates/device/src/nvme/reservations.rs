@@ -57,7 +57,11 @@ pub(super) enum Touch {
 impl Touch {
     pub fn of(command: &Command) -> Touch {
         match command {
-            Command::Read(_) | Command::Compare(_) | Command::Verify(_) => Touch::Reads,
+            Command::Read(_)
+            | Command::ReadPlaced(_)
+            | Command::ReadMap(_)
+            | Command::Compare(_)
+            | Command::Verify(_) => Touch::Reads,
             Command::Flush
             | Command::Write(_)
             | Command::WriteUncorrectable(_)

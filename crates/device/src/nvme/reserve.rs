@@ -16,7 +16,8 @@ use wire::nvme::status::Status;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::namespace::{Door, Place};
+use super::access::Door;
+use super::namespace::Place;
 use super::reservations::{Host, Reservations, Told, Touch};
 use super::slot::Cut;
 use super::{Controller, features};

@@ -5,6 +5,12 @@
 //! operation: a controller that finds one in progress resumes it with the current pass. During the operation,
 //! and after a failed one, the access state of all namespaces rejects I/O; every I/O command checks it
 //! anyway.
+//!
+//! Sanitize is offered only where nothing of the old contents is left: by overwriting blocks
+//! ([`Purge::ByBlock`]), or where the medium erases itself at once ([`Purge::Whole`]), as flash does, whose
+//! pages hold their data until their block is erased. `ftl` stops its tasks, writes a root of an empty map,
+//! erases every block, and starts again with the known wear. It is not offered beside DC Express, whose
+//! queues have no access states.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +25,7 @@ use wire::nvme::log::{SanitizeStatus, lid, sanicap};
 use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
-use super::namespace::Door;
+use super::access::Door;
 use super::self_test::Ended;
 use super::slot::Cut;
 use super::{Controller, DEALLOCATE_BYTES, PIECE_BYTES};

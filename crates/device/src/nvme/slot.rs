@@ -16,10 +16,29 @@ use wire::nvme::status::Status;
 use wire::{CommandId, Nsid, QueueId};
 use zerocopy::little_endian::U64;
 
-use super::fused::{First, Fused};
 use super::{Controller, QueueKind};
 use crate::faults::Effect;
 use crate::worker::{Worker, or_cut};
+
+/// Role of a command in a fused pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fused {
+    /// Not fused.
+    #[default]
+    Alone,
+    /// Second of a pair; its slot holds the first.
+    Second,
+    /// One of a pair without its counterpart.
+    Half,
+}
+
+/// The first command of the pair in a slot.
+#[derive(Clone, Copy)]
+pub(super) struct First {
+    pub sqe: Sqe,
+    /// Status for its completion, so far.
+    pub status: Status,
+}
 
 /// A command, copied from host memory exactly once.
 #[derive(Clone, Copy, Default)]
@@ -67,6 +86,8 @@ pub(super) struct Slot {
     /// Metadata of the command's blocks.
     pub tuples: RefCell<Vec<u8>>,
     pub ranges: RefCell<Vec<Extent>>,
+    /// Places of the command's mapping units.
+    pub places: RefCell<Vec<u32>>,
     /// Fault to inject after execution. Unused if fault injection is off.
     pub after: Cell<Effect>,
 }
@@ -105,6 +126,11 @@ impl Slot {
         trace: Pin<&mut impl Future<Output = T>>,
     ) -> impl Future<Output = Result<T, Cut>> {
         or_cut(|| self.cut.get(), trace)
+    }
+
+    /// Returns true if this is the first command of the pair in the slot.
+    pub fn is_paired_with(&self, cid: CommandId) -> bool {
+        self.first.get().is_some_and(|first| first.sqe.id() == cid)
     }
 
     /// From here on only a reset cancels the command: it completes.

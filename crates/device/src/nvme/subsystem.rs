@@ -2,6 +2,9 @@
 //!
 //! All controllers run on one executor. State that other controllers access is here: commands in flight,
 //! host, and pending events.
+//!
+//! A controller that is reset or whose client has gone ends its own tasks (`Rt::end`). Its commands in flight
+//! and its host, which other controllers access, are stored apart from it and remain.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
 use ftl::{Blocks, Pages};
-use runtime::{Pool, Rt, Signal, Stage};
+use runtime::{Pool, Rt, Signal, Stage, stage};
 use wire::BusAddr;
 use wire::pages::{
     BLOCKS, Command, DIES, ENDPOINT, ENDPOINTS_MAX, ENTRIES_LOG2_MAX, Endpoint as Numbered, GROUP,
@@ -120,20 +120,34 @@ struct Given {
     turn: u64,
 }
 
+/// Why chips cannot be behind endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// The layout of the chips exceeds the fields of commands.
+    #[error("found {0:?}, expected chips that commands for pages can name")]
+    Shape(Shape),
+    /// There are more endpoints than dies, or more than the registers hold.
+    #[error("found {found} endpoints, expected at most {most}: one for each die")]
+    Endpoints {
+        /// Number of endpoints.
+        found: u32,
+        /// Maximum number for these chips.
+        most: u32,
+    },
+}
+
 /// Checks that endpoints can address chips of this layout.
 ///
 /// # Errors
-/// The unsupported property, and what would be supported.
-pub fn check(shape: &Shape, endpoints: u32) -> Result<(), String> {
-    let dies = shape.dies;
+/// The layout or the number of endpoints is not supported.
+pub fn check(shape: &Shape, endpoints: u32) -> Result<(), Unfit> {
     if !shape.is_sense() {
-        return Err(format!("found {shape:?}, expected chips that commands for pages can name"));
+        return Err(Unfit::Shape(*shape));
     }
-    if endpoints > dies.min(ENDPOINTS_MAX) {
-        let most = dies.min(ENDPOINTS_MAX);
-        return Err(format!(
-            "found {endpoints} endpoints, expected at most {most}: one for each die"
-        ));
+    let most = shape.dies.min(ENDPOINTS_MAX);
+    if endpoints > most {
+        return Err(Unfit::Endpoints { found: endpoints, most });
     }
     Ok(())
 }
@@ -151,7 +165,10 @@ impl<P: DevicePort> Endpoints<P> {
         chips.slots(options.endpoints * options.rows * row_units);
         let ends = (0..options.endpoints).map(|number| End::new(number, &options)).collect();
         let all = Rc::new(Endpoints {
-            stages: Stages { doorbell: rt.stage("doorbell"), fetch: rt.stage("fetch") },
+            stages: Stages {
+                doorbell: stage!(rt, STAGES, "doorbell"),
+                fetch: stage!(rt, STAGES, "fetch"),
+            },
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
             rt,
             port,

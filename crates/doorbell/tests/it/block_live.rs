@@ -1,9 +1,9 @@
-//! Descriptor blocks, live: every read is verified, among writes to the same blocks, at depths from 1 to 64,
-//! by every way of returning a block, under resets, in two processes, and with a medium that fails.
+//! Descriptor blocks, live: every read is verified against concurrent writes to the same blocks, at depths
+//! from 1 to 64, in every return mode, under resets, in two processes, and with media errors.
 //!
-//! `DOORBELL_BLOCK_IOS=10000000 cargo test --release -p doorbell --test it at_length` is the long
-//! one: so many of 512 B to 8 KiB and a two hundredth as many up to 1 MiB, from 8 threads. It needs two cores
-//! that nobody else uses; `in_one_thread` is the same with both ends on one core, and ends anywhere.
+//! `DOORBELL_BLOCK_IOS=10000000 cargo test --release -p doorbell --test it at_length` is the long run: the
+//! given number of requests of 512 B to 8 KiB and 1/200 of it up to 1 MiB, from 8 threads. It needs two
+//! idle cores; `in_one_thread` is the same with both ends on one core, and completes on any machine.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -34,8 +34,8 @@ type World = fn(&'static Row, &Plan, &Work, Options) -> Result<RunResult, RunErr
 const ONE_THREAD: World = world::live_in_one_thread;
 const THREADS: World = world::live_in_threads;
 
-/// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
-/// how many resets came under the work.
+/// Reads and writes a region so small that requests overlap; every block read is verified. Returns the
+/// number of resets during the run.
 fn verified(world: World, more: &[(&str, &str)], depth: u32, ios: u32, resets: u32) -> u32 {
     let _turn = testing::turn();
     let job = format!(
@@ -58,8 +58,8 @@ const INTERRUPT: (&str, &str) = ("host.completion", "interrupt");
 const GATHERING: (&str, &str) = ("block.sizing", "gathering");
 
 #[test]
-fn every_block_is_right_at_every_depth_and_by_every_way() {
-    // One thread of two would mostly wait for the other at these depths, and for its core.
+fn verified_at_every_depth_and_return_mode() {
+    // With two threads, each would mostly wait for the other at these depths, and for its core.
     for (world, depth) in [(ONE_THREAD, 1), (ONE_THREAD, 8), (THREADS, 64)] {
         verified(world, &[], depth, 300, 0);
         verified(world, &[EACH, AHEAD, INTERRUPT], depth, 300, 0);
@@ -68,20 +68,20 @@ fn every_block_is_right_at_every_depth_and_by_every_way() {
 }
 
 #[test]
-fn every_block_is_right_under_resets() {
-    // No more than 64 + 128 operations, and those in flight, end from one reset to the next.
+fn verified_under_resets() {
+    // At most 64 + 128 operations, and those in flight, complete between two resets.
     for more in [&[AHEAD][..], &[EACH, INTERRUPT]] {
         assert_eq!(verified(THREADS, more, 32, 1_200, 5), 5);
     }
 }
 
 #[test]
-fn every_block_is_right_at_length() {
+fn verified_at_length() {
     at_length(THREADS);
 }
 
 #[test]
-fn every_block_is_right_in_one_thread() {
+fn verified_in_one_thread() {
     at_length(ONE_THREAD);
 }
 
@@ -89,7 +89,7 @@ fn at_length(world: World) {
     let _turn = testing::turn();
     let all: u64 =
         std::env::var("DOORBELL_BLOCK_IOS").map_or(400, |n| n.parse().expect("a number"));
-    // Each thread has a part of its own for its short requests, and one for its long ones.
+    // Each thread has a separate region for its short requests, and one for its long ones.
     let job = format!(
         "[global]\nrw=randrw\nnumjobs=8\niodepth=1\nio_size=100t\nnorandommap=1\nverify=crc32c\n\
          verify_fatal=1\n[short]\nbsrange=512-8k\nsize=2m\noffset_increment=2m\nnumber_ios={}\n\
@@ -106,7 +106,7 @@ fn at_length(world: World) {
     assert!(done >= all / 8 * 8 && verified > all / 4, "{done} operations, {verified} blocks");
 }
 
-/// A medium whose marked blocks cannot be read or written.
+/// A medium whose bad blocks fail reads and writes.
 struct Faulty(Banked);
 
 /// Every sixteenth block of 4 KiB.
@@ -145,7 +145,7 @@ impl Layer for Faulty {
 
 /// Errors at chosen descriptors, live: a request fails if and only if one of its blocks is bad.
 #[test]
-fn errors_reach_exactly_the_requests_that_have_them() {
+fn media_errors_fail_only_affected_requests() {
     let _turn = testing::turn();
     for more in [&[][..], &[EACH, AHEAD], &[SUBSETS[0], SUBSETS[1], INTERRUPT, GATHERING]] {
         let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
@@ -187,10 +187,10 @@ fn errors_reach_exactly_the_requests_that_have_them() {
                                 _ => disk.write(Lba(lba), buffer, false).await.1,
                             };
                             let bad = (lba..lba + blocks).any(is_bad);
-                            let said = end.map_err(|error| (error.kind, error.lba));
+                            let output = end.map_err(|error| (error.kind, error.lba));
                             let fails = (Kind::MediaFailed, Some(Lba(lba)));
                             assert_eq!(
-                                said,
+                                output,
                                 if bad { Err(fails) } else { Ok(()) },
                                 "{lba}, {blocks}"
                             );
@@ -211,10 +211,10 @@ fn errors_reach_exactly_the_requests_that_have_them() {
     }
 }
 
-/// Whoever looks for the next block's descriptors has an engine, which the block in flight needs: it must not
-/// keep it. Counted in passes over the tasks of one thread that has both ends.
+/// The task that prefetches the next block's descriptors holds an engine that the block in flight needs;
+/// it must release it. Measured in passes over the tasks of one thread that has both ends.
 #[test]
-fn looking_ahead_keeps_nothing_from_coming_back() {
+fn descriptor_prefetch_does_not_delay_block_return() {
     for more in [&[AHEAD][..], &[EACH, AHEAD], &[SUBSETS[0], SUBSETS[1], AHEAD, INTERRUPT]] {
         let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
         let plan = plan("live", &sets);
@@ -251,12 +251,12 @@ fn looking_ahead_keeps_nothing_from_coming_back() {
     }
 }
 
-/// More than any machine does before its device is killed.
+/// More operations than any machine completes before its device is killed.
 const ENDLESS: u32 = 1_000_000_000;
 
-/// The device's process is killed with blocks in flight: the host says so, and ends.
+/// The device's process is killed with blocks in flight: the host reports it and exits.
 #[test]
-fn a_device_that_is_killed_is_reported() {
+fn host_reports_killed_device() {
     let _turn = testing::turn();
     let folder = Folder::new("block");
     let sets: Vec<_> = SMALL.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -280,12 +280,12 @@ fn a_device_that_is_killed_is_reported() {
         std::thread::yield_now();
     }
     server.kill();
-    let (errors, said) = host.join().expect("it ends").expect("a device that was there");
-    assert!(errors >= 32 && said.contains("gone"), "{errors} errors: {said}");
+    let (errors, output) = host.join().expect("it ends").expect("a device that was there");
+    assert!(errors >= 32 && output.contains("gone"), "{errors} errors: {output}");
 }
 
 #[test]
-fn every_block_is_right_across_two_processes_and_under_resets() {
+fn verified_across_two_processes_under_resets() {
     let _turn = testing::turn();
     let folder = Folder::new("blocks");
     let sets =

@@ -1,4 +1,4 @@
-//! What tests of the command share.
+//! Helpers shared by the tests of the command.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
 use world::interfaces::{Interface, Nvme};
 
-/// The command, in this folder.
+/// The command, run in this folder.
 pub fn doorbell(folder: &Folder, arguments: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_doorbell"));
     command.current_dir(folder.at()).args(arguments).stdin(std::process::Stdio::null());
     command
 }
 
-/// Serves at `socket` of the folder by this front end, in memory or on an image.
+/// Serves at `socket` in the folder by this front end, in memory or on an image.
 pub fn serve(folder: &Folder, front_end: &str, sets: &[&str], image: Option<&Path>) -> Server {
     let file = image.map(|image| format!("medium.file={:?}", image.display().to_string()));
     let mut command = doorbell(folder, &["serve", "live", front_end, "socket"]);
@@ -25,7 +25,7 @@ pub fn serve(folder: &Folder, front_end: &str, sets: &[&str], image: Option<&Pat
     Server::listening(folder, command)
 }
 
-/// Reads and writes of 512 B to 1 MiB, 128 at once, so many of them.
+/// A job of `ios` reads and writes of 512 B to 1 MiB at depth 128.
 pub fn mixed(folder: &Folder, ios: u64) -> PathBuf {
     let text = format!(
         "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\nsize=16m\n\
@@ -34,35 +34,45 @@ pub fn mixed(folder: &Folder, ios: u64) -> PathBuf {
     folder.file("mixed.fio", &text)
 }
 
-/// The job `mixed` ended well, and has verified more blocks than this.
+/// Asserts that the job `mixed` succeeded and verified more blocks than this.
 #[track_caller]
-pub fn assert_verified(said: &Said, more_than: u64) {
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
-    let verified = said.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
+pub fn assert_verified(output: &CommandOutput, more_than: u64) {
+    assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{}", output.out);
+    let verified = output.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
     let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
     let verified = verified.parse::<u64>().expect("a number");
     assert!(verified > more_than, "only {verified} blocks verified");
 }
 
-/// A job `mixed` of this interface by a device in another process, under so many resets.
+/// Runs a job `mixed` by this interface against a device in another process, with `resets` resets.
 pub fn across_two_processes(
     (folder, interface): (&Folder, &str),
     sets: &[&str],
     (job, resets): (&str, &str),
-) -> Said {
+) -> CommandOutput {
     let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let job = folder.file("mixed.fio", job).display().to_string();
     let which = ["--interface", interface];
     let _server = serve(folder, "--shm", &[&which, &sets[..]].concat(), None);
-    let run = ["run", &job, "--world", "live", "--socket", "socket", "--resets", resets];
-    said(doorbell(folder, &run).args(which).args(&sets))
+    let run =
+        ["run", &job, "--verbose", "--world", "live", "--socket", "socket", "--resets", resets];
+    output_of(doorbell(folder, &run).args(which).args(&sets))
 }
 
-/// Runs a driver on this thread against the device behind a socket, until `body` is done.
+/// Runs a driver on this thread against the device at a socket, until `body` returns.
 pub fn over_socket<T>(
     plan: &Plan,
     socket: &Path,
     body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
+) -> T {
+    over_socket_by::<Nvme, T>(plan, socket, body)
+}
+
+/// As [`over_socket`], by the driver of any interface.
+pub fn over_socket_by<I: Interface, T>(
+    plan: &Plan,
+    socket: &Path,
+    body: impl AsyncFnOnce(Rt, I::Driver<LiveHost>) -> T,
 ) -> T {
     let memory_bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
     let (shared, mut client) =
@@ -78,7 +88,7 @@ pub fn over_socket<T>(
         core::future::pending::<()>().await;
     };
     let run = async {
-        let driver = Nvme::connect(vec![host], plan).await.expect("the device is there");
+        let driver = I::connect(vec![host], plan).await.expect("the device is there");
         body(rt.clone(), driver).await
     };
     let result = match rt.block_on(race(run, watch)) {

@@ -1,14 +1,14 @@
-//! DC Express, live: every read is verified, among writes to the same blocks, at depths from 1 to 32, by
-//! tags of both kinds, with writes on both paths, under resets, and in two processes.
+//! DC Express, live: every read is verified against concurrent writes to the same blocks, at depths from 1
+//! to 32, with tags of both kinds, with writes on both paths, under resets, and in two processes.
 //!
-//! `doorbell run jobs/verify-among-writes.fio --world live --interface dcx` is the long one: ten million
+//! `doorbell run jobs/verify-among-writes.fio --world live --interface dcx` is the long run: ten million
 //! reads.
 
 use crate::common::{Folder, across_two_processes, assert_verified, clean, only, plan, work};
 use world::interfaces::DCX;
 use world::{self, Options};
 
-/// The plan's table of this interface, with the tags that are asked for.
+/// The plan's table of this interface, with these tags.
 fn table(tags: &str, latency: &str, sleep_after: u32, writes: &str) -> String {
     format!(
         "{{ tags = {tags}, max_latency = {{ value = \"{latency}\", source = \"assumed\" }}, \
@@ -19,11 +19,11 @@ fn table(tags: &str, latency: &str, sleep_after: u32, writes: &str) -> String {
 
 const DEVICE: &str = "\"device\", grain = \"64 B\"";
 const RANDOM: &str = "\"random\", tag_bits = 32";
-/// So short that blocks end with it now and then.
+/// So short that some blocks end with the tag by coincidence.
 const SHORT: &str = "\"random\", tag_bits = 6";
 
-/// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
-/// how many resets came under the work.
+/// Reads and writes a region so small that requests overlap; every block read is verified. Returns the
+/// number of resets during the run.
 fn verified(table: &str, more: &[(&str, &str)], depth: u32, ios: u32, resets: u32) -> u32 {
     let _turn = testing::turn();
     let job = format!(
@@ -41,7 +41,7 @@ fn verified(table: &str, more: &[(&str, &str)], depth: u32, ios: u32, resets: u3
 }
 
 #[test]
-fn every_block_is_right_at_every_depth_and_by_every_tag() {
+fn verified_at_every_depth_and_tag_kind() {
     for depth in [1, 2, 8, 32] {
         for tags in [DEVICE, RANDOM] {
             for writes in ["ordinary", "polled"] {
@@ -52,7 +52,7 @@ fn every_block_is_right_at_every_depth_and_by_every_tag() {
 }
 
 #[test]
-fn every_block_is_right_where_queues_sleep_and_interrupt() {
+fn verified_with_sleeping_queues_and_interrupts() {
     let interrupt = [("host.completion", "interrupt")];
     for more in [&[][..], &interrupt[..]] {
         for tags in [DEVICE, RANDOM] {
@@ -62,15 +62,15 @@ fn every_block_is_right_where_queues_sleep_and_interrupt() {
     }
 }
 
-/// Collisions are certain, and so are time-outs, also of reads that a busy machine holds up.
+/// Tag collisions are certain, and so are time-outs, also of reads that are slow on a busy machine.
 #[test]
-fn every_block_is_right_where_tags_are_too_short() {
+fn verified_with_colliding_short_tags() {
     verified(&table(SHORT, "20 us", 0, "polled"), &[], 8, 500, 0);
     verified(&table(RANDOM, "1 us", 0, "ordinary"), &[], 8, 500, 0);
 }
 
 #[test]
-fn every_block_is_right_under_resets() {
+fn verified_under_resets() {
     for tags in [DEVICE, RANDOM] {
         let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 10_000, 20);
         assert_eq!(resets, 20, "they come with the operations");
@@ -78,7 +78,7 @@ fn every_block_is_right_under_resets() {
 }
 
 #[test]
-fn every_block_is_right_across_two_processes_and_under_resets() {
+fn verified_across_two_processes_under_resets() {
     let _turn = testing::turn();
     let folder = Folder::new("dcx");
     let table = format!("dcx={}", table(DEVICE, "1 s", 16, "polled"));
@@ -89,10 +89,10 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
     assert_verified(&run, 10_000);
 }
 
-/// The device's own tags are chosen from what the medium holds; a medium of stamps, however large, is not
-/// read for that.
+/// The device chooses its tags by what the medium holds; a medium of stamps, of any size, is not scanned
+/// for that.
 #[test]
-fn a_large_medium_of_stamps_starts_at_once() {
+fn large_stamp_medium_starts_without_scan() {
     let plan = plan("gen4", &[]);
     let job = "[one]\nrw=randread\nbs=4k\nsize=1g\nnumber_ios=10\n";
     let run_result = world::simulate(DCX, &plan, &work(job), Options::default());

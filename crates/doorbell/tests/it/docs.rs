@@ -1,5 +1,5 @@
-//! Pages that are printed from the program, and a walk that it has taken: the committed text is what
-//! this build gives. `DOORBELL_BLESS=1` writes it anew.
+//! Pages generated from the program, and a walkthrough of one simulated read: the committed text equals
+//! the output of this build. `DOORBELL_BLESS=1` rewrites it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,8 +18,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
-/// The committed page is `expected`, or becomes it.
-fn hold(name: &str, expected: &str) {
+/// Asserts that the committed page equals `expected`, or rewrites it.
+fn check_page(name: &str, expected: &str) {
     let path = root().join(name);
     if std::env::var_os("DOORBELL_BLESS").is_some() {
         fs::write(&path, expected).expect("a page that can be written");
@@ -30,45 +30,53 @@ fn hold(name: &str, expected: &str) {
     for number in 1.. {
         match (is.next(), must.next()) {
             (None, None) => return,
-            (is, must) => assert_eq!(is, must, "{name}:{number}; DOORBELL_BLESS=1 writes it anew"),
+            (is, must) => assert_eq!(is, must, "{name}:{number}; DOORBELL_BLESS=1 rewrites it"),
         }
     }
 }
 
-/// Text as a cell of a table.
+/// Escapes text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `doorbell check` is where one reads them.
+/// `doorbell check` prints them.
 #[test]
-fn every_cost_of_every_plan_has_its_source() {
+fn every_plan_cost_cites_source() {
     for (name, text) in built_in() {
         let plan = Plan::parse(text, name).unwrap_or_else(|errors| panic!("{errors}"));
         let report = plan.report().to_string();
         assert!(!plan.sources.is_empty(), "{name}");
         for sourced in &plan.sources {
             let why = sourced.source.trim_start_matches("assumed").trim_start_matches(':');
-            assert!(!why.trim().is_empty(), "{name}: {}: its source says nothing", sourced.key);
+            assert!(!why.trim().is_empty(), "{name}: {}: its source is empty", sourced.key);
             assert!(report.contains(&sourced.key), "{name}: {} is not listed", sourced.key);
         }
     }
 }
 
 #[test]
-fn every_job_file_key_is_listed_with_what_is_done_with_it() {
+fn jobs_page_lists_every_key() {
     let mut page = String::from(
         "# Job files\n\n\
-         doorbell reads fio's job files. This page lists every key that it knows, printed from the \
-         table that the\nparser obeys by `crates/doorbell/tests/it/docs.rs`, which fails if this page says \
-         anything else;\n`doorbell keys` prints the same. A key that is on no list is an error that \
-         names the file, the line and the\nnearest known key.\n\n\
-         Two things differ from fio. Every run repeats from its seed (`--seed`), the order of \
-         operations included.\nAnd a recording (`read_iolog`) plays onto the one device: its files are \
-         laid end to end, and a trim is\nnarrowed to whole blocks.\n",
+         doorbell reads fio's job files. This page lists every known key. It is generated from the \
+         parser's table by\n`crates/doorbell/tests/it/docs.rs`, which fails if the page differs; \
+         `doorbell keys` prints the same. Any other key\nis an error that names the file, the line \
+         and the nearest known key.\n\n\
+         A supported key has its effect in fio; an ignored one is accepted without effect, and a note \
+         gives the reason; a\nrejected one is an error that names the alternative.\n\n\
+         `--job KEY=VALUE` sets a key of every job of the file, `${NAME}` is the value of an environment \
+         variable, and `include FILE`\ntakes the lines of another file, sought beside the file that \
+         includes it, then in the working directory.\n\n\
+         Four things differ from fio. A run is reproducible from its seed (`--seed`), including the \
+         order of operations.\nA recording (`read_iolog`) is played onto the one device: its files \
+         are concatenated, and a trim is narrowed to\nwhole blocks. A variable that is not set is an \
+         error, not an empty text. The ranks of zipf and pareto are scattered\nby a permutation \
+         instead of a hash, so that no two share a place; the clones of a job, its reads and its \
+         writes have the\nsame hot places.\n",
     );
     let mut section = |title: &str, column: &str, row: &dyn Fn(&Kind) -> Option<String>| {
-        write!(page, "\n## {title}\n\n| key | what it is | {column} |\n|---|---|---|\n").unwrap();
+        write!(page, "\n## {title}\n\n| key | meaning | {column} |\n|---|---|---|\n").unwrap();
         for key in KEYS {
             let Some(rest) = row(&key.kind) else { continue };
             let names: Vec<_> =
@@ -77,24 +85,24 @@ fn every_job_file_key_is_listed_with_what_is_done_with_it() {
             writeln!(page, "| {names} | {about} | {rest} |").unwrap();
         }
     };
-    section("Honoured", "value", &|kind| match kind {
+    section("Supported", "value", &|kind| match kind {
         Kind::Supported { expects, example, .. } => Some(format!("{expects}; e.g. `{example}`")),
         _ => None,
     });
-    section("Accepted without effect", "why it has none", &|kind| match kind {
-        Kind::Noted(why) => Some((*why).to_owned()),
+    section("Ignored", "reason", &|kind| match kind {
+        Kind::Ignored(why) => Some((*why).to_owned()),
         _ => None,
     });
-    section("Refused", "what to do instead", &|kind| match kind {
-        Kind::Refused(why) => Some((*why).to_owned()),
+    section("Rejected", "alternative", &|kind| match kind {
+        Kind::Rejected(why) => Some((*why).to_owned()),
         _ => None,
     });
-    hold("docs/jobs.md", &page);
+    check_page("docs/jobs.md", &page);
 }
 
 /// One read of 4 KiB on this plan: the ends of its stages and the lines of its event log, by time since
 /// the call.
-fn walk(plan: &str) -> String {
+fn walkthrough(plan: &str) -> String {
     let path = root().join("jobs/one-read.fio");
     let job = fs::read_to_string(&path).expect("the job");
     let plan = Plan::open(plan, &[]).unwrap_or_else(|errors| panic!("{errors}"));
@@ -116,7 +124,7 @@ fn walk(plan: &str) -> String {
             rung_at = Some(since_call);
         }
     }
-    // The doorbell of the first I/O queue lands where its stage ends: that ties the two clocks.
+    // The doorbell of the first I/O queue lands at the end of its stage: that relates the two clocks.
     let entries = log.entries();
     let first = entries.iter().position(|e| (e.what, e.a) == ("register", 0x1008));
     let first = first.expect("a doorbell");
@@ -127,7 +135,7 @@ fn walk(plan: &str) -> String {
         rows.push((entry.at.0 - call, what));
     }
     rows.sort_by_key(|row| row.0);
-    let mut text = String::from("  ns since the call  who     what\n");
+    let mut text = String::from("  ns since the call  source  event\n");
     for (ps, what) in &rows {
         writeln!(text, "{:>15}.{:03}  {what}", ps / 1000, ps % 1000).unwrap();
     }
@@ -135,10 +143,13 @@ fn walk(plan: &str) -> String {
 }
 
 #[test]
-fn the_walk_of_one_read_is_the_one_that_was_taken() {
+fn read_walkthrough_matches_simulation() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let (open, close) = ("<!-- walk: dc-express -->\n```text\n", "```\n<!-- end of walk -->");
     let (before, rest) = page.split_once(open).expect("the mark of the walk");
     let (_, after) = rest.split_once(close).expect("the end of the walk");
-    hold("ARCHITECTURE.md", &format!("{before}{open}{}{close}{after}", walk("dc-express")));
+    check_page(
+        "ARCHITECTURE.md",
+        &format!("{before}{open}{}{close}{after}", walkthrough("dc-express")),
+    );
 }

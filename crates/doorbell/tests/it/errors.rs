@@ -1,10 +1,9 @@
-//! What goes wrong is said with its file, line, key or block and what was expected, makes the exit code
-//! 1, and loses nothing.
+//! Errors name the file, line, key or LBA and the expected value, set exit code 1, and lose no data.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Folder, Said, doorbell, in_sim, plan, said};
+use crate::common::{CommandOutput, Folder, doorbell, in_sim, output_of, plan};
 use host::BlockDevice;
 use media::Contents;
 use media::contents::Spec;
@@ -16,24 +15,24 @@ use world::interfaces::{Driver, Nvme};
 
 const GOOD: &str = "[a]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n";
 
-/// The command fails with exactly these words behind its name, and says nothing else.
+/// Asserts that the command fails with exactly this message after its name, and prints nothing else.
 fn fails(folder: &Folder, arguments: &[&str], words: &str) {
-    let Said { code, err, out } = said(&mut doorbell(folder, arguments));
+    let CommandOutput { code, err, out } = output_of(&mut doorbell(folder, arguments));
     assert_eq!(err, format!("doorbell: {words}\n"), "{arguments:?}");
     assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
 }
 
 #[test]
-fn a_good_run_is_silent_on_standard_error_and_ends_with_zero() {
+fn clean_run_exits_zero_with_empty_stderr() {
     let folder = Folder::new("good");
     folder.file("good.fio", GOOD);
-    let Said { code, err, out } = said(&mut doorbell(&folder, &["run", "good.fio"]));
+    let CommandOutput { code, err, out } = output_of(&mut doorbell(&folder, &["run", "good.fio"]));
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert!(out.contains("live, two threads") && out.contains("simulated"), "{out}");
+    assert!(out.contains(", live and simulated, plan live, nvme"), "{out}");
 }
 
 #[test]
-fn a_reader_who_has_had_enough_ends_the_program_in_silence() {
+fn closed_stdout_pipe_ends_program_without_message() {
     let folder = Folder::new("pipe");
     let mut command = doorbell(&folder, &["keys"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -44,7 +43,7 @@ fn a_reader_who_has_had_enough_ends_the_program_in_silence() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_input_is_named() {
     let folder = Folder::new("missing");
     folder.file("good.fio", GOOD);
     folder.file("gone.fio", "[a]\nread_iolog=gone.iolog\n");
@@ -76,7 +75,7 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn a_bad_job_is_told_by_file_line_and_key() {
+fn job_error_names_file_line_and_key() {
     let folder = Folder::new("jobs");
     folder.file("bad.fio", "[a]\nrw=sideways\nbs=4k\n");
     folder.file("past.fio", "[a]\nrw=read\nbs=4k\noffset=2g\nsize=1m\n");
@@ -94,12 +93,13 @@ fn a_bad_job_is_told_by_file_line_and_key() {
         "past.fio: a: the region of clone 0 is 2147483648..2148532224: expected it to end within the \
          capacity of 1073741824 bytes",
     );
-    // Host memory that does not suffice is one error, and nothing is run at another depth.
+    // Insufficient host memory is one error, and the job is not run at another depth.
     let threads = ["--threads", "2"];
     for (file, world, more) in
         [("deep.fio", "live", &[][..]), ("deep.fio", "sim", &[]), ("wide.fio", "live", &threads)]
     {
-        let deep = said(&mut doorbell(&folder, &[&["run", file, "--world", world], more].concat()));
+        let deep =
+            output_of(&mut doorbell(&folder, &[&["run", file, "--world", world], more].concat()));
         assert_eq!(
             (deep.code, deep.out.as_str(), deep.err.lines().count()),
             (Some(1), "", 1),
@@ -117,7 +117,7 @@ fn a_bad_job_is_told_by_file_line_and_key() {
 }
 
 #[test]
-fn a_bad_plan_is_told_by_file_line_column_and_key() {
+fn plan_error_names_file_line_column_and_key() {
     let folder = Folder::new("plans");
     folder.file("good.fio", GOOD);
     folder.file("bad.toml", "version = 1\nname = \"x\"\n[link\n");
@@ -131,13 +131,13 @@ fn a_bad_plan_is_told_by_file_line_column_and_key() {
         &["run", "good.fio", "--plan", "gen4", "--set", "link.lanes=7"],
         "plans/gen4.toml, --set link.lanes=7: link.lanes: found 7, expected 1, 2, 4, 8, 16 or 32 lanes",
     );
-    let many = said(&mut doorbell(&folder, &["check", "bad.toml", "gen4"]));
+    let many = output_of(&mut doorbell(&folder, &["check", "bad.toml", "gen4"]));
     assert_eq!(many.code, Some(1));
     assert!(many.err.starts_with("bad.toml:3:6: ") && many.out.starts_with("gen4 ("), "one good");
 }
 
 #[test]
-fn a_bad_recording_is_told_by_file_and_line() {
+fn recording_error_names_file_and_line() {
     let folder = Folder::new("traces");
     folder.file("bad.iolog", "fio version 2 iolog\nf add\nf open\nf read zero 4096\n");
     for world in ["live", "sim"] {
@@ -151,7 +151,7 @@ fn a_bad_recording_is_told_by_file_and_line() {
 }
 
 #[test]
-fn an_image_of_another_size_or_in_use_is_left_alone() {
+fn image_of_wrong_size_or_in_use_is_rejected_unchanged() {
     let folder = Folder::new("images");
     folder.file("good.fio", GOOD);
     let set = |file: &str| format!("medium.file=\"{file}\"");
@@ -179,18 +179,19 @@ fn an_image_of_another_size_or_in_use_is_left_alone() {
     try_it("busy.img", "busy.img: the image is in use, expected to be its only user");
     drop(contents);
     let command = on("busy.img");
-    let freed = said(&mut doorbell(&folder, &command.each_ref().map(String::as_str)));
+    let freed = output_of(&mut doorbell(&folder, &command.each_ref().map(String::as_str)));
     assert_eq!(freed.code, Some(0), "{}", freed.err);
 }
 
-/// A file system of 4 MiB, or the reason why there is none.
+/// A file system of 4 MiB, or the reason why it is not available.
 struct Small<'a>(&'a Path);
 
 impl Small<'_> {
     fn mounted(at: &Path) -> Result<Small<'_>, String> {
         std::fs::create_dir_all(at).expect("a folder to mount on");
         let mut mount = Command::new("mount");
-        let mounted = said(mount.args(["-t", "tmpfs", "-o", "size=4m", "doorbell-test"]).arg(at));
+        let mounted =
+            output_of(mount.args(["-t", "tmpfs", "-o", "size=4m", "doorbell-test"]).arg(at));
         if mounted.code == Some(0) { Ok(Small(at)) } else { Err(mounted.err) }
     }
 }
@@ -209,13 +210,13 @@ fn on_file(path: &Path) -> Plan {
     plan("live", &sets)
 }
 
-/// The contents of a block: its number, all over.
+/// The contents of a block: its number, repeated.
 fn block(lba: u64) -> Vec<u8> {
     lba.to_le_bytes().repeat(4096 / 8)
 }
 
-/// Writes and flushes block after block until the file behind the medium is full: the caller hears of
-/// it with the block, the device lives, and what was flushed is there, then and when reopened.
+/// Writes and flushes blocks until the file behind the medium is full: the error names the block, the
+/// device continues, and flushed data are there, at once and after reopening.
 fn fill(path: &Path) {
     let plan = on_file(path);
     let blocks_written = in_sim::<Nvme, _>(&plan, Log::Off, async |_, driver, _| {
@@ -262,13 +263,14 @@ fn fill(path: &Path) {
     }
 }
 
-/// The same, from the command line: a verified job says which blocks failed, and ends with 1.
+/// The same from the command line: a verified job names the failed blocks and exits with 1.
 fn overfill(folder: &Folder, command: &mut Command, image: &Path, world: &str) {
     folder.file("fill.fio", "[fill]\nrw=write\nbs=64k\nsize=16m\nfsync=4\nverify=crc32c\n");
     let file = format!("medium.file={:?}", image.display().to_string());
     let set = ["--set", "medium.capacity=\"16 MiB\"", "--set", &file];
     let command = command.current_dir(folder.at());
-    let full = said(command.args(["run", "fill.fio", "--resets", "1", "--world", world]).args(set));
+    let full =
+        output_of(command.args(["run", "fill.fio", "--resets", "1", "--world", world]).args(set));
     assert_eq!(full.code, Some(1), "{}", full.err);
     let (repeat, lines): (Vec<_>, Vec<_>) =
         full.err.lines().partition(|line| line.starts_with("to repeat: "));
@@ -279,17 +281,17 @@ fn overfill(folder: &Folder, command: &mut Command, image: &Path, world: &str) {
         );
         assert_eq!(repeat, [words]);
     }
-    let (last, failed) = lines.split_last().expect("it says what went wrong");
+    let (last, failed) = lines.split_last().expect("an error message");
     assert!(last.starts_with("error: fill: ") && last.ends_with(" errors in all"), "{last}");
     for line in failed {
         assert!(line.starts_with("error: fill: write: LBA "), "{line}");
         assert!(line.contains("Capacity Exceeded"), "{line}");
     }
-    assert!(full.out.contains("blocks verified"), "what was written is read back: {}", full.out);
+    assert!(full.out.contains(": verified "), "what was written is read back: {}", full.out);
 }
 
 #[test]
-fn a_full_disk_is_an_error_with_its_block_and_nothing_flushed_is_lost() {
+fn full_disk_error_names_lba_and_keeps_flushed_data() {
     let folder = Folder::new("full");
     let at = folder.path("small");
     let small = match Small::mounted(&at) {
@@ -303,27 +305,27 @@ fn a_full_disk_is_an_error_with_its_block_and_nothing_flushed_is_lost() {
     drop(small);
 }
 
-/// As a full disk, where root is not to be had: a limit on the length of files.
+/// A limit on the file size stands in for a full disk if the test is not run as root.
 #[test]
-fn a_file_that_may_not_grow_is_a_full_disk() {
+fn file_size_limit_is_reported_as_full_disk() {
     let folder = Folder::new("limit");
     let image = folder.path("c.img");
-    // The image exists in its full length, which the limit would forbid to make.
+    // The image exists at its full length, which the limit would not allow to create.
     drop(Contents::new(on_file(&image).medium.contents).expect("a new image"));
     let mut shell = Command::new("sh");
     let script = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"";
     shell.args(["-c", script, env!("CARGO_BIN_EXE_doorbell")]);
-    // Live, host memory would have to keep within the limit too.
+    // A live run is left out: its host memory is a file too, and would exceed the limit.
     overfill(&folder, &mut shell, &image, "sim");
 }
 
 #[test]
-fn compare_fails_where_no_interface_fits_the_plan() {
+fn compare_fails_if_no_interface_supports_plan() {
     let folder = Folder::new("compare-none");
     folder.file("good.fio", GOOD);
     let fault = "faults=[{ name = \"x\", what = \"unreadable-die\", die = 99, at = \"1 us\" }]";
     let compare = ["compare", "good.fio", "--plan", "gen4", "--world", "sim", "--set", fault];
-    let Said { code, err, .. } = said(&mut doorbell(&folder, &compare));
+    let CommandOutput { code, err, .. } = output_of(&mut doorbell(&folder, &compare));
     assert_eq!(code, Some(1), "{err}");
     assert!(err.starts_with("doorbell: plans/gen4.toml: no interface fits it: "), "{err}");
     assert!(err.contains("faults.0.die: found 99"), "{err}");

@@ -1,5 +1,5 @@
-//! FastPath live: clients in threads and in processes, one of them hostile; the ordinary driver beside
-//! them; a drive in another process; functions in the way of data.
+//! FastPath live: clients in threads and in processes, one of them hostile; an NVMe driver on the same
+//! drive; a drive in another process; functions in the data path.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn small() -> Plan {
 }
 
 fn service(own_thread: bool) -> Service {
-    // A quarter of the drive is the ordinary driver's.
+    // A quarter of the drive belongs to the NVMe driver.
     Service::start(&small(), &Drive::Here { own_thread }, 16384).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -33,7 +33,7 @@ fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect()
 }
 
-/// Writes all of a client's area, and reads it back.
+/// Writes a client's whole area, and reads it back.
 fn verify(client: &Client, seed: u64, block_size: u32) {
     let bytes = client.buffer_bytes();
     let written = pattern(seed, bytes as usize);
@@ -48,7 +48,7 @@ fn verify(client: &Client, seed: u64, block_size: u32) {
 }
 
 #[test]
-fn eight_handles_in_eight_threads_and_the_ordinary_driver_beside_them() {
+fn eight_handles_in_eight_threads_with_nvme_driver() {
     let _turn = testing::turn();
     for own_thread in [false, true] {
         let service = service(own_thread);
@@ -69,7 +69,7 @@ fn eight_handles_in_eight_threads_and_the_ordinary_driver_beside_them() {
                 assert!(service.ordinary(number * 8, vec![0; 4096], false).unwrap() == written);
             }
         });
-        // What was written by the one way is not where the other writes, and is still there.
+        // The two paths write disjoint areas, and both keep their data.
         for number in 0..16_u64 {
             let seen = service.ordinary(number * 8, vec![0; 4096], false).unwrap();
             assert!(seen == pattern(1000 + number, 4096));
@@ -80,7 +80,7 @@ fn eight_handles_in_eight_threads_and_the_ordinary_driver_beside_them() {
     }
 }
 
-/// Every attempt to get at what is another's, from this client's ring.
+/// Every attempt to access another client's resources from this client's ring.
 fn attempts(mine: Handle, other: Handle, area: u64, buffer: u64) -> Vec<(Request, Refusal)> {
     let ask = |handle: Handle, offset, size, buffer_offset| {
         let (direction, block_size) = (Direction::Write, 512);
@@ -111,7 +111,7 @@ fn attempts(mine: Handle, other: Handle, area: u64, buffer: u64) -> Vec<(Request
 }
 
 #[test]
-fn a_clients_ring_gets_at_nothing_of_another_clients() {
+fn ring_cannot_access_resources_of_other_client() {
     let _turn = testing::turn();
     let service = service(false);
     let (mine, other) = (service.open(64 << 10).unwrap(), service.open(64 << 10).unwrap());
@@ -122,7 +122,7 @@ fn a_clients_ring_gets_at_nothing_of_another_clients() {
         let refused = Err(Error::Answer(Status::Engine(refusal)));
         assert_eq!(mine.wait(ticket), refused, "{request:?}");
     }
-    // A freed handle's number and its area are another's by and by, and never the old owner's.
+    // The number of a freed handle and its area are reused in time, but never valid for the old owner.
     let (was, bytes) = (other.handle(), other.buffer_bytes());
     drop(other);
     let again = service.open(bytes).unwrap();
@@ -131,14 +131,14 @@ fn a_clients_ring_gets_at_nothing_of_another_clients() {
     verify(&mine, 3, 8192);
 }
 
-/// Not a test by itself: the hostile process of the next one, which runs this very program.
+/// Not a test: the process that `hostile_process_cannot_access_other_clients` runs.
 #[test]
 fn hostile_process() {
     let Ok(words) = std::env::var("DOORBELL_HOSTILE") else { return };
     let (socket, other) = words.split_once(' ').expect("a socket, and another's handle");
     let (fp_id, generation) = other.split_once(' ').expect("number and generation");
     let other = Handle { fp_id: fp_id.parse().unwrap(), generation: generation.parse().unwrap() };
-    // As a client behaves, so that it has something to lose.
+    // First as a well-behaved client, so that it owns resources.
     let client = Client::connect(socket.as_ref(), 64 << 10).expect("the engine is there");
     verify(&client, 9, 4096);
     let buffer = client.buffer_bytes() + STAGING_BYTES;
@@ -148,7 +148,7 @@ fn hostile_process() {
         assert_eq!(client.wait(ticket), refused, "{request:?}");
     }
     verify(&client, 10, 512);
-    // And as none does: memory that begins where the engine's does, words of no sense, an overrun ring.
+    // Then as a hostile one: memory at the engine's addresses, invalid words, an overrun ring.
     let bytes = ring::BYTES + (STAGING_BYTES as usize) + (64 << 10);
     for nonsense in [0x1_0000_0000_u64, 0, 1 << 44] {
         let base = BusAddr(nonsense);
@@ -171,7 +171,7 @@ fn hostile_process() {
 }
 
 #[test]
-fn a_hostile_process_gets_at_nothing() {
+fn hostile_process_cannot_access_other_clients() {
     let _turn = testing::turn();
     let folder = Folder::new("fastpath");
     let socket = folder.path("engine");
@@ -190,24 +190,27 @@ fn a_hostile_process_gets_at_nothing() {
         ]);
         hostile.env("DOORBELL_HOSTILE", format!("{} {fp_id} {generation}", socket.display()));
         let output = hostile.output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && said.contains("hostile: all refused"), "{said}{why}");
+        assert!(
+            output.status.success() && printed.contains("hostile: all refused"),
+            "{printed}{why}"
+        );
         let mut seen = vec![0; 64 << 10];
         mine.transfer(Direction::Read, 0, 64 << 10, 8192).unwrap();
         mine.copy_out(0, &mut seen).unwrap();
         assert!(seen == pattern(5, 64 << 10), "what is ours is as it was");
     }
-    // Its areas are free again: the rest of the drive can be had.
+    // Its areas are free again: the rest of the drive can be allocated.
     drop(mine);
     drop(service.open(20 << 20).unwrap());
 }
 
 const KEY: &str = "2718281828459045235360287471352631415926535897932384626433832795";
 
-/// The plan's function is every client's: what lies on the drive is not what any of them wrote.
+/// The plan's function applies to every client: the data on the drive differ from the data written.
 #[test]
-fn what_lies_on_the_drive_is_encrypted() {
+fn data_on_medium_is_encrypted() {
     let _turn = testing::turn();
     let word = format!("aes-xts:{KEY}");
     let plan = plan("live", &[SMALL.as_slice(), &[("fastpath.function", &word)]].concat());
@@ -226,9 +229,9 @@ fn what_lies_on_the_drive_is_encrypted() {
     assert_ne!(there[0], there[1], "the same data at two places");
 }
 
-/// A drive that turns a bit over and says that all is well: the seal knows better, and without it nobody.
+/// A drive flips a bit and reports success: the seal detects it; without a seal it goes unnoticed.
 #[test]
-fn a_seal_finds_what_a_drive_got_wrong() {
+fn seal_detects_flipped_bit() {
     let _turn = testing::turn();
     let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 3 }]"#;
     let plan = plan("live", &[SMALL.as_slice(), &[("faults", fault)]].concat());
@@ -253,15 +256,15 @@ fn a_seal_finds_what_a_drive_got_wrong() {
             assert_eq!(read, Ok(()));
             assert_eq!(seen.iter().zip(&written).filter(|(a, b)| a != b).count(), 1);
         }
-        // Once only.
+        // The fault is injected once.
         assert_eq!(client.transfer(Direction::Read, 0, 64 << 10, 4096), Ok(()));
     }
 }
 
-/// Simulated, a function costs the engine what the plan says, in a stage of its own.
+/// Simulated, a function takes the engine the time in the plan, as a trace stage of its own.
 #[test]
-fn a_function_has_its_stage() {
-    // What was never written is no zeros when it has been decrypted: all is written before it is read.
+fn function_time_has_a_trace_stage() {
+    // Unwritten blocks do not decrypt to zeros: all are written before they are read.
     let job = work("[j]\nrw=randwrite\nbs=4k\nsize=256k\nverify=crc32c\n");
     let word = format!("aes-xts:{KEY}");
     for (word, ns) in [("none", 0), ("crc32c", 8 * 512), (&word, 8 * 512)] {
@@ -276,7 +279,7 @@ fn a_function_has_its_stage() {
 }
 
 #[test]
-fn a_drive_in_another_process_and_its_death() {
+fn drive_in_another_process_is_killed() {
     let _turn = testing::turn();
     let folder = Folder::new("fastpath-shm");
     let mut server = serve(&folder, "--shm", &[], None);

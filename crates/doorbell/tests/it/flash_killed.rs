@@ -1,6 +1,5 @@
-//! A device of flash in a process that is killed: its state and the journal beside it are what a power cut
-//! would have left. `DOORBELL_KILLS=100` kills each plan and cache so often; without it, each is killed a few
-//! times.
+//! A flash device in a process that is killed: its state and the journal are what a power cut would have
+//! left. `DOORBELL_KILLS=100` sets the number of kills for each plan and cache; the default is a few.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -9,117 +8,132 @@ use std::process::Stdio;
 use std::rc::Rc;
 
 use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
-use crate::common::{Folder, Server, doorbell, over_socket, plan, said};
+use crate::common::{Folder, Server, doorbell, output_of, over_socket, plan};
 use bus::vfio_user::{self, Sharing};
 use plan::built_in;
 use workload::verify::Ledger;
 use world::interfaces::Driver;
 
-/// Starts to serve a state, and waits until it listens.
+/// Starts to serve a state, and waits until the server listens.
 fn serve(folder: &Folder, case: &Case, pace: &str) -> Server {
     serve_behind(folder, case, "--shm", pace)
 }
 
 fn serve_behind(folder: &Folder, case: &Case, front_end: &str, pace: &str) -> Server {
     let pace = [("medium.pace", pace), ("medium.flash.state", "drive.nand")];
-    let sets = case.sets.iter().chain(&pace).map(|(key, value)| format!("{key}={value}"));
+    let resident = case.resident.map(|size| ("medium.resident", size));
+    let sets =
+        case.sets.iter().chain(&pace).chain(&resident).map(|(key, value)| format!("{key}={value}"));
     let mut command = doorbell(folder, &["serve", case.plan, front_end, "socket"]);
     let command = command.args(sets.flat_map(|set| ["--set".to_owned(), set]));
     Server::listening(folder, command)
 }
 
-/// A plan of flash, and what is changed in it.
+/// A flash plan, and the values set in it.
 struct Case {
     name: &'static str,
     plan: &'static str,
     sets: &'static [(&'static str, &'static str)],
+    /// Most memory for pages that are in a file; none: pages are in memory.
+    resident: Option<&'static str>,
 }
 
-/// Kills a server of this plan again and again. What was flushed before is there, what was not is old or
-/// new, and the drive becomes ready each time.
-fn kill_again_and_again(case: &Case, kills: u64) {
-    let wished = std::env::var("DOORBELL_KILLS");
-    let kills = wished.map_or(kills, |kills| kills.parse().expect("kills"));
+/// Kills a server of this plan `kills` times. Each time flushed data are there, unflushed data are old or
+/// new, and the drive becomes ready.
+fn kill_repeatedly(case: &Case, kills: u64) {
+    let requested = std::env::var("DOORBELL_KILLS");
+    let kills = requested.map_or(kills, |kills| kills.parse().expect("kills"));
     let folder = Folder::new(case.name);
     let (plan, socket) = (plan(case.plan, case.sets), folder.path("socket"));
     let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
     let mut server = None;
     for round in 0..kills {
-        // The one that looked goes on: it has seen an orderly end, and is killed in the middle of work.
+        // The server that was checked continues: it has seen an orderly shutdown, and is killed under
+        // load.
         let pace = if round % 4 == 3 { "modelled" } else { "immediate" };
         let mut serving = server.take().unwrap_or_else(|| serve(&folder, case, pace));
-        let kept = ledger.clone();
+        let records = ledger.clone();
         let flushed = over_socket(&plan, &socket, async |rt, driver| {
             let kill = || serving.kill();
-            write_until_killed(rt, driver.disk(0), kept, 5 + round * 61 % 150, kill).await
+            write_until_killed(rt, driver.disk(0), records, 5 + round * 61 % 150, kill).await
         });
         assert!(flushed > 0, "nothing was flushed before the end");
         ledger.borrow_mut().power_cut();
 
-        let mut looked = serve(&folder, case, pace);
-        let kept = ledger.clone();
+        let mut checked = serve(&folder, case, pace);
+        let records = ledger.clone();
         over_socket(&plan, &socket, async |_, driver| {
-            check_all(driver.disk(0), kept, &format!("{}, kill {round}", case.name)).await;
+            check_all(driver.disk(0), records, &format!("{}, kill {round}", case.name)).await;
             if round % 3 == 0 {
                 driver.stop().await.expect("an orderly end");
             }
         });
-        looked.says("client connected");
-        looked.says("client disconnected");
+        checked.expect_event("client connected");
+        checked.expect_event("client disconnected");
         if round % 3 == 0 {
-            looked.says("waiting for a client");
-            server = Some(looked);
+            checked.expect_event("waiting for a client");
+            server = Some(checked);
         }
     }
 }
 
-/// All bytes of a block are kept: what is served is looked at byte for byte.
+/// All bytes of a block are kept, so that reads are compared byte by byte.
 const WHOLE: (&str, &str) = ("medium.keep", "everything");
 const THROUGH: (&str, &str) = ("medium.flash.cache", "through");
 
 #[test]
-fn what_was_flushed_before_flash_was_killed_is_there_and_nothing_is_torn() {
-    let case = Case { name: "flash-killed", plan: "small-flash", sets: &[WHOLE] };
-    kill_again_and_again(&case, 6);
+fn flash_flushed_data_survives_kill_without_torn_blocks() {
+    let case = Case { name: "flash-killed", plan: "small-flash", sets: &[WHOLE], resident: None };
+    kill_repeatedly(&case, 6);
     let case = Case { name: "flash-killed-through", sets: &[WHOLE, THROUGH], ..case };
-    kill_again_and_again(&case, 4);
+    kill_repeatedly(&case, 4);
 }
 
-/// Its chips end what they have begun, and its block is the smallest.
+/// The drive has twelve times as many bytes as may be in memory.
 #[test]
-fn what_was_flushed_before_flash_with_capacitors_was_killed_is_there() {
-    let case = Case { name: "closer-killed", plan: "flash-closer", sets: &[WHOLE] };
-    kill_again_and_again(&case, 4);
+fn flash_with_pages_in_a_file_flushed_data_survives_kill() {
+    let resident = Some("\"1 MiB\"");
+    let case = Case { name: "pages-killed", plan: "small-flash", sets: &[WHOLE], resident };
+    kill_repeatedly(&case, 6);
+    let case = Case { name: "pages-killed-through", sets: &[WHOLE, THROUGH], ..case };
+    kill_repeatedly(&case, 4);
+}
+
+/// Its chips complete what they have begun, and its block is the smallest.
+#[test]
+fn flash_with_capacitors_flushed_data_survives_kill() {
+    let case = Case { name: "closer-killed", plan: "flash-closer", sets: &[WHOLE], resident: None };
+    kill_repeatedly(&case, 4);
     let case = Case { name: "closer-killed-through", sets: &[WHOLE, THROUGH], ..case };
-    kill_again_and_again(&case, 4);
+    kill_repeatedly(&case, 4);
 }
 
-/// Its chips have errors, and it is the largest.
+/// Its chips have bit errors, and it is the largest.
 #[test]
-fn what_was_flushed_before_a_large_drive_was_killed_is_there() {
-    let case = Case { name: "tlc-killed", plan: "tlc", sets: &[WHOLE] };
-    kill_again_and_again(&case, 2);
+fn large_flash_flushed_data_survives_kill() {
+    let case = Case { name: "tlc-killed", plan: "tlc", sets: &[WHOLE], resident: None };
+    kill_repeatedly(&case, 2);
     let case = Case { name: "tlc-killed-through", sets: &[WHOLE, THROUGH], ..case };
-    kill_again_and_again(&case, 1);
+    kill_repeatedly(&case, 1);
 }
 
-/// Every built-in plan of flash is among those that are killed, or its state is refused.
+/// Every built-in flash plan is killed here, or rejects a state.
 #[test]
-fn every_plan_of_flash_is_killed_or_refuses_a_state() {
+fn every_flash_plan_is_kill_tested_or_rejects_state() {
     let of_flash = |name: &&str| plan(name, &[]).medium.flash.is_some();
     let found: Vec<&str> = built_in().iter().map(|one| one.0).filter(of_flash).collect();
     assert_eq!(found, ["flash-bridge", "flash-closer", "small-flash", "tlc"]);
     let folder = Folder::new("state-refused");
-    let kept = ["--set", "medium.flash.state=drive.nand", "--set", "medium.keep=everything"];
+    let records = ["--set", "medium.flash.state=drive.nand", "--set", "medium.keep=everything"];
     let refuses = |start: &[&str], set: &str, expected: &str| {
         let output =
-            said(&mut doorbell(&folder, &[start, &kept[..], &["--set", set][..]].concat()));
+            output_of(&mut doorbell(&folder, &[start, &records[..], &["--set", set][..]].concat()));
         assert_ne!(output.code, Some(0), "{start:?} {set}");
         assert!(output.err.contains(expected), "{start:?} {set}: {}", output.err);
         assert!(!folder.path("drive.nand").exists(), "{start:?} {set}: refused, and made");
     };
-    let protected = "medium.flash.cache: found protected, expected volatile or through with \
-                     medium.flash.state";
+    let protected = "medium.flash.cache: found protected, expected volatile or through: \
+                     medium.flash.state does not include the write buffer";
     for end in ["--shm", "--vfio-user", "--nbd"] {
         let behind = "no medium.flash.state behind a bridge";
         refuses(&["serve", "flash-bridge", end, "s"], "medium.flash.cache=volatile", behind);
@@ -134,15 +148,15 @@ fn every_plan_of_flash_is_killed_or_refuses_a_state() {
     }
 }
 
-/// A command that needs the state for itself ends, and says why.
+/// Asserts that a command that needs the state exclusively fails and gives the reason.
 fn is_refused(folder: &Folder, arguments: &[&str]) {
     let set = ["--set", "medium.flash.state=drive.nand"];
     let words = [arguments, &set].concat();
     let mut command = doorbell(folder, &words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command can be run");
-    let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    if said.any(|line| line.is_ok_and(|line| line.contains("waiting for"))) {
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    if output.any(|line| line.is_ok_and(|line| line.contains("waiting for"))) {
         let _ = child.kill();
         let _ = child.wait();
         panic!("{words:?} serves a state that another process has");
@@ -154,12 +168,12 @@ fn is_refused(folder: &Folder, arguments: &[&str]) {
     assert!(err.contains(expected), "{words:?}: {err}");
 }
 
-/// Two that write it would each replace what the other has flushed.
+/// Two writers would each overwrite what the other has flushed.
 #[test]
-fn a_state_has_one_process_at_every_front_end() {
+fn state_file_is_locked_at_every_front_end() {
     let folder = Folder::new("flash-locked");
     folder.file("write.fio", "[write]\nrw=write\nbs=64k\nsize=1m\n");
-    let case = Case { name: "flash-locked", plan: "small-flash", sets: &[] };
+    let case = Case { name: "flash-locked", plan: "small-flash", sets: &[], resident: None };
     let mut server = serve(&folder, &case, "immediate");
     for end in [["--shm", "s"], ["--vfio-user", "v"], ["--nbd", "n"]] {
         is_refused(&folder, &["serve", "small-flash", end[0], end[1]]);
@@ -171,16 +185,16 @@ fn a_state_has_one_process_at_every_front_end() {
     }
     is_refused(&folder, &["power-cuts", "small-flash", "--cuts", "1"]);
     let before = std::fs::read(folder.path("drive.nand")).expect("a state");
-    // A process that is killed leaves it to the next.
+    // A killed process releases the lock.
     server.kill();
     let run = ["run", "write.fio", "--plan", "small-flash", "--world", "both"];
     let set = ["--set", "medium.flash.state=drive.nand"];
-    let output = said(&mut doorbell(&folder, &[&run[..], &set].concat()));
+    let output = output_of(&mut doorbell(&folder, &[&run[..], &set].concat()));
     assert_eq!(output.code, Some(0), "{}", output.err);
     assert_ne!(std::fs::read(folder.path("drive.nand")).expect("a state"), before);
 }
 
-/// The bytes of a state and its journal, and which file the state is.
+/// The lengths of a state and its journal, and the inode of the state.
 fn files(folder: &Folder) -> (u64, u64, u64) {
     let [state, journal] = ["drive.nand", "drive.nand.journal"]
         .map(|name| std::fs::metadata(folder.path(name)).expect("it is there"));
@@ -191,18 +205,18 @@ fn files(folder: &Folder) -> (u64, u64, u64) {
 }
 
 #[test]
-fn clients_that_change_little_have_little_written_and_the_state_stays() {
+fn small_changes_go_to_journal_and_state_file_stays() {
     let folder = Folder::new("flash-clients");
-    let case = Case { name: "flash-clients", plan: "small-flash", sets: &[] };
+    let case = Case { name: "flash-clients", plan: "small-flash", sets: &[], resident: None };
     let mut server = serve_behind(&folder, &case, "--vfio-user", "immediate");
     let (socket, base) = (folder.path("socket"), plan("small-flash", &[]).host.memory_base);
     let (state, bytes, mut journal) = files(&folder);
     for client in 0..4 {
         let connected = vfio_user::connect(&socket, 1 << 20, base, Sharing::Mapped);
-        server.says("client connected");
+        server.expect_event("client connected");
         drop(connected.expect("the server accepts"));
-        server.says("client disconnected");
-        server.says("waiting for a client");
+        server.expect_event("client disconnected");
+        server.expect_event("waiting for a client");
         let now = files(&folder);
         assert_eq!((now.0, now.1), (state, bytes), "client {client}: the state is another");
         let written = now.2 - journal;
@@ -211,7 +225,7 @@ fn clients_that_change_little_have_little_written_and_the_state_stays() {
     }
 }
 
-/// What `doorbell state` says, and whether it ended well.
+/// Runs `doorbell state`: whether it succeeded, and its output.
 fn state(folder: &Folder, action: &str) -> (bool, String) {
     let mut command = doorbell(folder, &["state", action, "drive.nand"]);
     let done = command.output().expect("it runs");
@@ -219,30 +233,30 @@ fn state(folder: &Folder, action: &str) -> (bool, String) {
 }
 
 #[test]
-fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
+fn damaged_journal_is_rejected_at_start_and_repaired_by_state_repair() {
     let folder = Folder::new("flash-damaged");
-    let case = Case { name: "flash-damaged", plan: "small-flash", sets: &[] };
+    let case = Case { name: "flash-damaged", plan: "small-flash", sets: &[], resident: None };
     let mut server = serve(&folder, &case, "immediate");
-    // A host that comes has the drive mounted, and leaves batches.
+    // A connecting host mounts the drive, and leaves batches in the journal.
     let plan = plan("small-flash", &[]);
     over_socket(&plan, &folder.path("socket"), async |_, driver| {
         driver.stop().await.expect("an orderly end");
     });
-    server.says("client connected");
-    server.says("client disconnected");
+    server.expect_event("client connected");
+    server.expect_event("client disconnected");
     for action in ["check", "repair", "upgrade"] {
-        let (good, said) = state(&folder, action);
-        assert!(!good && said.contains("in use by another process"), "{action}: {said}");
+        let (good, output) = state(&folder, action);
+        assert!(!good && output.contains("in use by another process"), "{action}: {output}");
     }
     server.kill();
     assert!(state(&folder, "check").0);
     let journal = folder.path("drive.nand.journal");
     let mut bytes = std::fs::read(&journal).expect("a journal");
-    // In the first batch behind the header.
+    // In the first batch after the header.
     bytes[64 + 60] ^= 1;
     std::fs::write(&journal, &bytes).expect("written");
-    let (good, said) = state(&folder, "check");
-    assert!(!good && said.contains("damage: drive.nand.journal: damaged at byte 64"), "{said}");
+    let (good, output) = state(&folder, "check");
+    assert!(!good && output.contains("damage: drive.nand.journal: damaged at byte 64"), "{output}");
     let words =
         ["serve", "small-flash", "--shm", "socket", "--set", "medium.flash.state=drive.nand"];
     let refused = doorbell(&folder, &words).output().expect("it ends");

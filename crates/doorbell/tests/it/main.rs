@@ -1,18 +1,23 @@
-//! The command, its pages and its house rules.
+//! The command, its pages and the rules of the workspace.
 
 mod block_live;
 mod common;
 mod dcx_live;
 mod docs;
 mod errors;
+mod explain;
 mod fastpath_live;
 mod flash_killed;
-mod house;
+mod host_map;
 mod nbd;
 mod odd_jobs;
 mod readme;
 mod recorded;
+mod results;
 mod run_threads;
 mod served;
+mod sweep;
+mod trace_events;
 mod two_processes;
 mod vfio_user;
+mod workspace;

@@ -1,4 +1,4 @@
-//! `doorbell serve --nbd`, by a client that says what it likes, byte by byte.
+//! `doorbell serve --nbd`, against a client that builds arbitrary messages byte by byte.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,11 +26,11 @@ const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 const ZEROES: u16 = 6;
 
-/// A server, which is killed when it is dropped.
+/// A server, killed on drop.
 struct Server {
     process: crate::common::Server,
     socket: PathBuf,
-    /// What it says after it has begun to listen.
+    /// Its log lines after it has begun to listen.
     lines: Mutex<Receiver<String>>,
     _folder: Arc<Folder>,
 }
@@ -44,27 +44,27 @@ impl Server {
         Server::at(folder, "nbd", more, &[])
     }
 
-    /// At this address, with more arguments and this in its environment.
-    fn at(folder: &Arc<Folder>, at: &str, more: &[&str], set: &[(&str, &str)]) -> Server {
+    /// At this address, with more arguments and these environment variables.
+    fn at(folder: &Arc<Folder>, at: &str, more: &[&str], env: &[(&str, &str)]) -> Server {
         let (folder, socket) = (folder.clone(), folder.path(at));
         let mut command = doorbell(&folder, &["serve", "live", "--nbd", at]);
         command.args(["--set", "medium.capacity=16 MiB", "--set", "medium.block=512 B"]).args(more);
-        command.envs(set.iter().copied());
+        command.envs(env.iter().copied());
         let mut process = crate::common::Server::listening(&folder, &mut command);
         let lines = process.read_by_a_thread();
         Server { process, socket, lines: Mutex::new(lines), _folder: folder }
     }
 
     fn lines(&self) -> MutexGuard<'_, Receiver<String>> {
-        self.lines.lock().expect("nobody panics with it")
+        self.lines.lock().expect("not poisoned")
     }
 
-    /// How many lines it has said before one that holds this.
+    /// The number of log lines before one that contains `words`.
     fn log_has_within(&self, words: &str) -> usize {
         let late = Duration::from_secs(60);
         let holds = |line: &String| line.contains(words);
         let mut lines = std::iter::from_fn(|| self.lines().recv_timeout(late).ok());
-        lines.position(|line| holds(&line)).unwrap_or_else(|| panic!("it never says {words:?}"))
+        lines.position(|line| holds(&line)).unwrap_or_else(|| panic!("no line contains {words:?}"))
     }
 
     fn greeted(&self) -> Client {
@@ -111,7 +111,7 @@ impl<S: Read + Write> Client<S> {
     fn answer(&mut self) -> (u32, Vec<u8>) {
         let head: OptionReply = self.get();
         let mut data = vec![0; head.bytes.get() as usize];
-        self.0.read_exact(&mut data).expect("as much as it said");
+        self.0.read_exact(&mut data).expect("the given length");
         (head.reply.get(), data)
     }
 
@@ -127,7 +127,7 @@ impl<S: Read + Write> Client<S> {
         self.put(request.as_bytes());
     }
 
-    /// One request, alone: its error, and what was read.
+    /// Runs one request alone: returns its error; `data` receives what was read.
     fn run(&mut self, kind: u16, flags: u16, offset: u64, data: &mut [u8]) -> u32 {
         self.ask(kind, flags, 77, offset, data.len());
         if kind == WRITE {
@@ -141,14 +141,14 @@ impl<S: Read + Write> Client<S> {
         reply.error.get()
     }
 
-    fn is_let_go(&mut self) -> bool {
+    fn is_disconnected(&mut self) -> bool {
         self.0.read(&mut [0]).is_ok_and(|bytes| bytes == 0)
     }
 }
 
 #[test]
-fn what_is_said_before_transmission() {
-    let server = Server::start("nbd-said", "nvme");
+fn option_negotiation_replies() {
+    let server = Server::start("nbd-options", "nvme");
     let mut client = server.greeted();
     client.put(&3_u32.to_be_bytes());
     client.option(option::LIST, &[]);
@@ -170,8 +170,8 @@ fn what_is_said_before_transmission() {
     assert_eq!(client.answer().0, reply::ACK);
     client.option(option::ABORT, &[]);
     assert_eq!(client.answer().0, reply::ACK);
-    assert!(client.is_let_go());
-    // The old way, with and without zeros at the end.
+    assert!(client.is_disconnected());
+    // The old handshake (NBD_OPT_EXPORT_NAME), with and without trailing zeros.
     for (flags, zeros) in [(1_u32, 124), (3, 0)] {
         let mut client = server.greeted();
         client.put(&flags.to_be_bytes());
@@ -186,28 +186,28 @@ fn what_is_said_before_transmission() {
     }
 }
 
-/// Requests of chance, many at a time and by two clients at once, each on its own half of the drive.
+/// Random requests, many at a time and by two clients at once, each on its own half of the drive.
 #[test]
-fn requests_beside_a_model() {
+fn random_requests_match_model() {
     for interface in ["nvme", "dcx", "block"] {
         let server = Server::start("nbd-model", interface);
         std::thread::scope(|scope| {
             for half in 0..2 {
                 let (server, interface) = (&server, interface);
-                scope.spawn(move || beside_a_model(server, half, interface == "block"));
+                scope.spawn(move || match_model(server, half, interface == "block"));
             }
         });
     }
 }
 
-fn beside_a_model(server: &Server, half: u64, trim_is_missing: bool) {
+fn match_model(server: &Server, half: u64, trim_is_missing: bool) {
     const BLOCKS: usize = 256;
     let base = half * SIZE / 2;
     let mut rng = Rng::new(half);
     let mut client = server.client();
     let mut model = vec![0_u8; BLOCKS];
     for _ in 0..60 {
-        // A batch on blocks of which none is asked for twice, answered in any order.
+        // A batch of disjoint requests, answered in any order.
         let mut asked = Vec::new();
         let mut first = 0;
         while first < BLOCKS {
@@ -260,11 +260,11 @@ fn beside_a_model(server: &Server, half: u64, trim_is_missing: bool) {
         }
     }
     client.ask(DISC, 0, 0, 0, 0);
-    assert!(client.is_let_go());
+    assert!(client.is_disconnected());
 }
 
 #[test]
-fn a_long_request_goes_in_parts() {
+fn long_request_is_split() {
     let server = Server::start("nbd-long", "nvme");
     let mut client = server.client();
     let mut data: Vec<u8> = (0..SIZE).map(|byte| (byte / 4093) as u8).collect();
@@ -280,7 +280,7 @@ fn a_long_request_goes_in_parts() {
 }
 
 #[test]
-fn requests_that_make_no_sense_have_an_error_and_harm_nobody() {
+fn invalid_requests_get_errors_and_server_continues() {
     let server = Server::start("nbd-refused", "nvme");
     let mut client = server.client();
     let mut block = [7; BLOCK];
@@ -301,21 +301,28 @@ fn requests_that_make_no_sense_have_an_error_and_harm_nobody() {
     assert_eq!(client.get::<Reply>(), Reply::new(5, error::EINVAL));
     assert_eq!(client.run(READ, 0, SIZE - 512, &mut block), 0);
     assert_eq!(block, [7; BLOCK]);
-    // A write of more than anybody may, and a word that is no request: no way to go on.
+    // After a write above the maximum length, or a request without its magic, the stream cannot be
+    // resynchronized: the connection is closed.
     client.ask(WRITE, 0, 6, 0, 33 << 20);
-    assert!(client.is_let_go());
+    assert!(client.is_disconnected());
     let mut client = server.client();
     client.put(&[0x5a; 28]);
-    assert!(client.is_let_go());
+    assert!(client.is_disconnected());
 }
 
-/// A kill of the server is a power cut: what was flushed is in the file.
+/// A kill of the server is a power cut: flushed data are in the file.
 #[test]
-fn what_was_durable_outlasts_a_kill() {
-    let folder = Arc::new(Folder::new("nbd-kept"));
+fn durable_data_survives_server_kill() {
     let kept = ["--set", "medium.keep=everything", "--set", "medium.file=drive"];
+    survives_kills("nbd-kept", &kept);
+    // As long as nothing leaves memory, the file has what was flushed and nothing else.
+    survives_kills("nbd-bounded", &[&kept[..], &["--set", "medium.resident=\"1 MiB\""]].concat());
+}
+
+fn survives_kills(name: &str, kept: &[&str]) {
+    let folder = Arc::new(Folder::new(name));
     for (turn, flags) in [(1, FUA), (2, 0)] {
-        let server = Server::begin(&folder, &kept);
+        let server = Server::begin(&folder, kept);
         let mut client = server.client();
         let mut block = [0; BLOCK];
         for before in 1..turn {
@@ -328,15 +335,15 @@ fn what_was_durable_outlasts_a_kill() {
             assert_eq!(client.run(FLUSH, 0, 0, &mut []), 0);
         }
     }
-    let server = Server::begin(&folder, &kept);
+    let server = Server::begin(&folder, kept);
     let mut block = [0; BLOCK];
     assert_eq!(server.client().run(READ, 0, 2 * 4096, &mut block), 0);
     assert_eq!(block, [2; BLOCK]);
 }
 
-/// Clients that speak at random, break off and never listen, beside one who does.
+/// Clients that send random bytes, disconnect or never read replies, next to a well-behaved one.
 #[test]
-fn hostile_clients_harm_nobody_else() {
+fn hostile_clients_do_not_affect_others() {
     let server = Server::start("nbd-hostile", "nvme");
     let mut good = server.client();
     let mut rng = Rng::new(9);
@@ -347,7 +354,7 @@ fn hostile_clients_harm_nobody_else() {
             if rng.below(2) == 0 {
                 let kind = rng.below(8) as u16;
                 let (offset, length) = (rng.below(SIZE / 2), rng.below(70_000) as usize);
-                // It may have been let go already.
+                // The server may have disconnected it already.
                 let magic = [0x25, 0x60, 0x95, 0x13, 0, 0, 0, kind as u8];
                 bytes = [&magic[..], &rng.next_u64().to_be_bytes(), &offset.to_be_bytes()].concat();
                 bytes.extend((length as u32).to_be_bytes());
@@ -361,7 +368,7 @@ fn hostile_clients_harm_nobody_else() {
         block.fill(0);
         assert_eq!(good.run(READ, 0, SIZE - 512, &mut block), 0);
     }
-    // One that asks, and never takes an answer, is held up; nobody else is.
+    // A client that never reads its replies is held up; others are not.
     let mut deaf = server.client();
     deaf.0.set_nonblocking(true).expect("a socket");
     let request = Request {
@@ -377,20 +384,20 @@ fn hostile_clients_harm_nobody_else() {
     assert_eq!(good.run(READ, 0, SIZE - 512, &mut block), 0);
 }
 
-/// More than there may be clients: one that speaks takes the place of one that does not.
+/// With more clients than the limit, a new one takes the place of one that has not negotiated.
 #[test]
-fn silent_clients_keep_nobody_out() {
+fn silent_clients_are_evicted_for_new_ones() {
     let server = Server::start("nbd-silent", "nvme");
     let mut known = server.client();
     let crowd: Vec<_> =
         (0..200).map(|_| UnixStream::connect(&server.socket).expect("it listens")).collect();
     let mut block = [9; BLOCK];
     assert_eq!(server.client().run(WRITE, 0, 0, &mut block), 0);
-    // One that has negotiated keeps its place, however long it was silent.
+    // A client that has negotiated keeps its place, even if it is silent for long.
     assert_eq!(known.run(READ, 0, 0, &mut block), 0);
     assert_eq!(block, [9; BLOCK]);
     drop(crowd);
-    // Where all have negotiated there is no place for another, until one goes.
+    // If all have negotiated, another client has to wait until one disconnects.
     let mut all: Vec<_> = (0..62).map(|_| server.client()).collect();
     while all.len() < 63 {
         let mut next = Client(UnixStream::connect(&server.socket).expect("it listens"));
@@ -402,18 +409,18 @@ fn silent_clients_keep_nobody_out() {
         }
     }
     let mut late = Client(UnixStream::connect(&server.socket).expect("it listens"));
-    assert!(late.is_let_go());
+    assert!(late.is_disconnected());
     assert_eq!(all[62].run(READ, 0, 0, &mut block), 0);
     drop(all);
     server.log_has_within("client dropped: there are 64");
 }
 
 #[test]
-fn negotiation_has_an_end_and_silence_afterwards_has_none() {
+fn negotiation_times_out_but_idle_transmission_does_not() {
     let server = Server::start("nbd-deadline", "nvme");
     let mut idle = server.client();
     let mut silent = server.greeted();
-    // As much as one byte now and then: until it is let go.
+    // A byte now and then does not extend the time-out.
     let mut slow = server.greeted();
     slow.put(&3_u32.to_be_bytes());
     slow.0.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
@@ -435,7 +442,7 @@ fn negotiation_has_an_end_and_silence_afterwards_has_none() {
 }
 
 #[test]
-fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
+fn accept_backs_off_at_fd_limit_and_resumes() {
     let mut server = Server::start("nbd-emfile", "nvme");
     let mut known = server.client();
     let before = system::limit(&server.process.child, Limit::Descriptors, 4);
@@ -456,15 +463,16 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
 }
 
 #[test]
-fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
+fn thread_spawn_failure_disconnects_client_and_serves_next() {
     let folder = Arc::new(Folder::new("nbd-thread"));
-    // Stacks so long that there is room for one or there is not, while all else is small.
+    // Stacks so large that the address space fits exactly 0 or 1 of them, and everything else is small.
     let stack = (1_u64 << 30).to_string();
-    // Room for no thread, and for one of the two. Each time a server of its own: one keeps stacks for later.
+    // Room for no thread, and for one of the two. Each case has a server of its own, as stacks are cached
+    // for reuse.
     for stacks in [0, 1] {
         let server = Server::at(&folder, "nbd", &[], &[("RUST_MIN_STACK", &stack)]);
         let (mut known, mut block) = (server.client(), [3; BLOCK]);
-        // When it answers it has both threads.
+        // When it replies it has both threads.
         assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
         let (_, bytes) = system::mappings(&server.process.child);
         let room = bytes + (stacks << 30) + (512 << 20);
@@ -476,7 +484,7 @@ fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
             bad.option(option::GO, &[0, 0, 0, 0, 0, 0]);
             assert_eq!((bad.answer().0, bad.answer().0), (reply::INFO, reply::ACK));
         }
-        assert!(bad.is_let_go());
+        assert!(bad.is_disconnected());
         server.log_has_within("client dropped: no thread for it: ");
         assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
         system::limit(&server.process.child, Limit::Memory, before);
@@ -493,13 +501,13 @@ fn tcp_server(name: &str) -> (Server, String) {
     (server, address)
 }
 
-/// Clients that have negotiated are never evicted: the limit of their address holds.
+/// Clients that have negotiated are never evicted: the limit per address holds.
 #[test]
-fn clients_of_one_address_leave_places_for_others() {
+fn connection_limit_per_address_leaves_room_for_others() {
     let (server, address) = tcp_server("nbd-address");
     let connect = || Client(TcpStream::connect(&address).expect("it listens"));
     let mut there: Vec<_> = (0..48).map(|_| connect().greeted().in_transmission()).collect();
-    assert!(connect().is_let_go(), "the forty-ninth");
+    assert!(connect().is_disconnected(), "the forty-ninth");
     server.log_has_within("there are 48 clients from 127.0.0.1");
     let mut block = [5; BLOCK];
     assert!(there.iter_mut().all(|client| client.run(READ, 0, 0, &mut block) == 0));
@@ -507,19 +515,19 @@ fn clients_of_one_address_leave_places_for_others() {
     while connect().0.read_exact(&mut [0; 18]).is_err() {}
 }
 
-/// At the limit of an address, a new client takes the place of one that has not negotiated.
+/// At the limit per address, a new client takes the place of one that has not negotiated.
 #[test]
 fn silent_tcp_clients_do_not_block_others_of_their_address() {
     let (_server, address) = tcp_server("nbd-silent-tcp");
     let connect = || TcpStream::connect(&address).expect("it listens");
     let mut known = Client(connect()).greeted().in_transmission();
-    // Exactly as many as there may be of one address, then more.
+    // Exactly the limit per address, then more.
     for silent in [47, 48, 150] {
         let crowd: Vec<_> = (0..silent).map(|_| connect()).collect();
         let mut good = Client(connect()).greeted().in_transmission();
         let mut block = [silent as u8; BLOCK];
         assert_eq!(good.run(WRITE, 0, 0, &mut block), 0, "beside {silent}");
-        // One that has negotiated keeps its place, however long it was silent.
+        // A client that has negotiated keeps its place, even if it is silent for long.
         block.fill(0);
         assert_eq!(known.run(READ, 0, 0, &mut block), 0, "beside {silent}");
         assert_eq!(block, [silent as u8; BLOCK]);
@@ -528,7 +536,7 @@ fn silent_tcp_clients_do_not_block_others_of_their_address() {
 }
 
 #[test]
-fn a_socket_is_its_owners_alone() {
+fn socket_has_owner_only_mode() {
     use std::os::unix::fs::PermissionsExt;
     let server = Server::start("nbd-mode", "nvme");
     let mode = std::fs::metadata(&server.socket).expect("it is there").permissions().mode();

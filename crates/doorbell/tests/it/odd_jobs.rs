@@ -1,10 +1,10 @@
-//! What somebody types is done or refused, in words that name it: job files with extreme values, flags
-//! without an effect, files that are not what they are taken for.
+//! Command lines and files from users are run or rejected with an error that names the cause: job files
+//! with extreme values, flags without effect, files of another kind or size than expected.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::common::{Folder, Said, doorbell, said};
+use crate::common::{CommandOutput, Folder, doorbell, output_of};
 use plan::Plan;
 use workload::job::{KEYS, Kind};
 use workload::trace::Mapping;
@@ -12,17 +12,18 @@ use world::interfaces::NVME;
 use world::work::Work;
 use world::{self, Options};
 
-/// The command fails with words that have all of these in them, on one line, and says nothing else.
+/// Asserts that the command fails with a one-line error that contains all of `words`, and prints nothing
+/// else.
 #[track_caller]
 fn refused(folder: &Folder, arguments: &[&str], words: &[&str]) {
-    let Said { code, err, out } = said(&mut doorbell(folder, arguments));
+    let CommandOutput { code, err, out } = output_of(&mut doorbell(folder, arguments));
     assert_eq!((code, out.as_str(), err.lines().count()), (Some(1), "", 1), "{arguments:?}: {err}");
     for word in words {
         assert!(err.contains(word), "{arguments:?}: {word:?} is not in {err}");
     }
 }
 
-/// Values that a key may be given: numbers at their ends, with units and without, lists, words and nothing.
+/// Values tried for each key: extreme numbers, with and without units, lists, words and nothing.
 const VALUES: [&str; 36] = [
     "",
     "0",
@@ -62,10 +63,10 @@ const VALUES: [&str; 36] = [
     "randrw",
 ];
 
-/// What a run may take, however large the job: time and operations in virtual time, and memory.
+/// Bounds for each run, however large the job: time and operations in virtual time, and memory.
 const BOUNDS: &str = "number_ios=20\nruntime=1ms\ntime_based=0\n";
 
-/// Reads the job and runs it in virtual time, unless it would take long; what was said against it.
+/// Reads the job and runs it in virtual time, unless it would take long; returns the error, if any.
 fn run(folder: &Folder, plan: &Plan, text: &str) -> Result<(), String> {
     let path = folder.file("odd.fio", text);
     let work = Work::load(&path, Mapping::Concatenate).map_err(|error| error.to_string())?;
@@ -80,7 +81,7 @@ fn run(folder: &Folder, plan: &Plan, text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn every_key_with_every_odd_value_runs_or_is_refused_by_its_name() {
+fn every_key_with_extreme_values_runs_or_error_names_key() {
     let folder = Folder::new("odd-jobs");
     let plan = Plan::open("gen4", &[]).expect("a built-in plan");
     let (mut output, mut refused) = (0, 0);
@@ -105,31 +106,31 @@ fn every_key_with_every_odd_value_runs_or_is_refused_by_its_name() {
 }
 
 #[test]
-fn more_clones_at_once_than_there_may_be_are_refused_with_file_line_and_key() {
+fn too_many_clones_error_names_file_line_and_key() {
     let folder = Folder::new("clones");
-    // 131 bytes that were more clones than there are numbers for ports.
+    // A file of 131 bytes that asked for more clones than there are port numbers.
     let many = format!("[global]\nnumjobs=4096\nsize=4k\n{}", "[a]\n".repeat(17));
     folder.file("many.fio", &many);
     let words = ["doorbell: many.fio:2: numjobs: ", "8192 clones", "at most 4096"];
     for world in ["sim", "live"] {
         refused(&folder, &["run", "many.fio", "--world", world], &words);
     }
-    // One after the other they are as many as one likes.
+    // One after the other, their number is not limited.
     folder.file("few.fio", "[a]\nnumjobs=9\nsize=4k\n[b]\nstonewall\nnumjobs=9\nsize=4k\n");
-    let Said { code, err, .. } =
-        said(&mut doorbell(&folder, &["run", "few.fio", "--world", "sim"]));
+    let CommandOutput { code, err, .. } =
+        output_of(&mut doorbell(&folder, &["run", "few.fio", "--world", "sim"]));
     assert_eq!((code, err.as_str()), (Some(0), ""));
 }
 
-/// A clone has room for what it sees, and for no more: 4096 of them used to take 16 GiB.
+/// A clone allocates statistics only for what it records: 4096 of them used to take 16 GiB.
 #[test]
-fn a_clone_takes_little_memory() {
+fn clone_memory_is_bounded() {
     use workload::stats::{Breakdown, JobStats};
     let seen = || JobStats {
         breakdowns: workload::OpKind::ALL.map(|kind| (kind, Breakdown::new(&["a"]))).into(),
         ..JobStats::default()
     };
-    // Ten thousand of what holds nothing would be 40 GB if each had its histograms.
+    // Ten thousand clones without results would be 40 GB if each had its histograms.
     let all: Vec<JobStats> = (0..10_000).map(|_| seen()).collect();
     let mut sum = seen();
     all.iter().for_each(|one| sum.merge(one));
@@ -137,7 +138,7 @@ fn a_clone_takes_little_memory() {
 }
 
 #[test]
-fn a_flag_without_an_effect_is_refused() {
+fn flag_without_effect_is_rejected() {
     let folder = Folder::new("flags");
     folder.file("good.fio", "[a]\nsize=64k\n");
     let run = |more: &[&str], words: &[&str]| {
@@ -155,9 +156,9 @@ fn a_flag_without_an_effect_is_refused() {
     refused(&folder, &["compare", "good.fio", "--map", "modulo"], &["--map: found no recording"]);
     let replay = ["replay", "good.fio", "--plan", "gen4", "--seed", "1", "--map", "modulo"];
     refused(&folder, &replay, &["--map: found no recording"]);
-    for flag in ["--json", "--log", "--series"] {
-        run(&["--world", "sim", flag, "-"], &["doorbell: -: expected the path of a file"]);
-    }
+    run(&["--world", "sim", "--log", "-"], &["doorbell: -: expected the path of a file"]);
+    run(&["--json", "-", "--csv", "-"], &["doorbell: -: found more than once"]);
+    run(&["--json", "x", "--format", "fio"], &["--format fio: found 2 runs, expected one"]);
     let conformance =
         |more: &[&str], words: &[&str]| refused(&folder, &[&["conformance"], more].concat(), words);
     for flag in ["--socket", "--vfio-user", "--vfio"] {
@@ -175,25 +176,7 @@ fn a_flag_without_an_effect_is_refused() {
 }
 
 #[test]
-fn json_is_one_object_whatever_was_run() {
-    let folder = Folder::new("json");
-    folder.file("two.fio", "[a]\nsize=64k\n[b]\nsize=64k\n");
-    let json = |more: &[&str]| -> serde_json::Value {
-        let run = ["run", "two.fio", "--plan", "gen4", "--json", "out.json"];
-        let Said { code, err, .. } = said(&mut doorbell(&folder, &[&run[..], more].concat()));
-        assert_eq!((code, err.as_str()), (Some(0), ""));
-        let text = std::fs::read_to_string(folder.path("out.json")).expect("a report");
-        serde_json::from_str(&text).expect("JSON")
-    };
-    let jobs = |run: &serde_json::Value| run["jobs"].as_array().map_or(0, Vec::len);
-    assert_eq!(jobs(&json(&["--world", "sim"])), 2);
-    let both = json(&[]);
-    let runs = both.as_object().and_then(|all| all["runs"].as_array()).expect("an object of runs");
-    assert_eq!(runs.iter().map(jobs).collect::<Vec<_>>(), [2, 2]);
-}
-
-#[test]
-fn input_is_measured_before_it_is_read() {
+fn oversized_input_is_rejected_before_reading() {
     let folder = Folder::new("lengths");
     let sparse = |name: &str, begin: &str, bytes: u64| {
         let mut file = std::fs::File::create(folder.path(name)).expect("a file");
@@ -215,19 +198,19 @@ fn input_is_measured_before_it_is_read() {
         &["run", "long.rec"],
         &["long.rec: found 1099511627776 bytes, expected a recording"],
     );
-    // Of a trace no more than a line is read at a time.
+    // A trace is read by lines.
     sparse("long.iolog", "fio version 2 iolog\n", TERABYTE);
     refused(&folder, &["run", "long.iolog", "--world", "sim"], &["long.iolog:2: "]);
     sparse("long.toml", "version = 1\n", TERABYTE);
     refused(&folder, &["check", "long.toml"], &["long.toml: found 1099511627776 bytes"]);
-    // What does not say how long it is.
+    // Files without a length, such as pipes and devices.
     refused(&folder, &["check", "/dev/zero"], &["/dev/zero: found "]);
     refused(&folder, &["run", "/dev/zero", "--world", "sim"], &["/dev/zero"]);
     refused(&folder, &["run", "ok.fio", "--plan", "/dev/zero"], &["/dev/zero: found "]);
 }
 
 #[test]
-fn an_address_for_nbd_is_one_or_is_refused() {
+fn invalid_nbd_address_is_rejected() {
     let folder = Folder::new("addresses");
     for address in ["127.0.0.1:99999", "localhost:", "10809", ":10809", "localhost:1o809"] {
         let serve = ["serve", "live", "--nbd", address];
@@ -238,4 +221,20 @@ fn an_address_for_nbd_is_one_or_is_refused() {
         );
         assert!(!folder.path(address).exists(), "a socket was made");
     }
+}
+
+#[test]
+fn old_interface_name_runs_with_one_note() {
+    let folder = Folder::new("old-name");
+    folder.file("writes.fio", "[w]\nrw=randwrite\nbs=4k\nsize=1m\nnumber_ios=50\nverify=crc32c\n");
+    let run = |name| {
+        let plan = ["run", "writes.fio", "--plan", "small-flash", "--world", "sim"];
+        output_of(&mut doorbell(&folder, &[&plan[..], &["--interface", name]].concat()))
+    };
+    let (old, new) = (run("host-collector"), run("host-gc"));
+    assert_eq!((old.code, new.code), (Some(0), Some(0)), "{}{}", old.err, new.err);
+    assert_eq!(old.err, "doorbell: interface host-collector is now named host-gc\n");
+    assert_eq!(new.err, "");
+    assert!(new.out.contains("plan small-flash, host-gc"), "{}", new.out);
+    assert_eq!(old.out, new.out);
 }

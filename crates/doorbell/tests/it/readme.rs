@@ -1,9 +1,9 @@
-//! What the pages say the program prints, it prints.
+//! The program prints what the pages show.
 //!
-//! A fence ```` ```console ```` holds commands after `$ `, each followed by what it prints. Every command
-//! is run here, from the root, with the binary of this build; `cargo run --release --` stands for it too.
-//! A line `...` leaves out any number of lines; all others are compared, one by one. Of what is measured
-//! in the live world (and by `bench`) only the words are compared, never the numbers.
+//! A fence ```` ```console ```` holds commands after `$ `, each followed by its output. Every command is
+//! run here, from the root, with the binary of this build; `cargo run --release --` stands for it too. A
+//! line `...` stands for any number of lines; all others are compared one by one. Of live runs and
+//! `bench`, whose results are measured, the words are compared and the numbers are not.
 //!
 //! `DOORBELL_BLESS=1` puts the simulated numbers of this build into the pages, `DOORBELL_BLESS=live` those
 //! of the live runs too.
@@ -21,15 +21,19 @@ const PAGES: &[&str] = &[
     "docs/README.md",
     "docs/calibrate.md",
     "docs/conformance.md",
+    "docs/explain.md",
     "docs/faults.md",
     "docs/flash.md",
+    "docs/compare.md",
     "docs/nvme.md",
+    "docs/results.md",
+    "docs/sweeps.md",
     "docs/testing.md",
     "docs/vfio-user.md",
     "docs/vortex.md",
 ];
 
-/// A README that is longer is not read.
+/// Maximum length of the README.
 const README_LINES_MAX: usize = 150;
 
 fn root() -> PathBuf {
@@ -38,14 +42,14 @@ fn root() -> PathBuf {
 
 /// One command of a page, and the lines that follow it.
 struct Example {
-    /// Where its `$ ` stands, counted from zero.
+    /// Line of its `$ `, counted from zero.
     line: usize,
     command: String,
-    /// Where its output is shown: the lines of the page.
+    /// Lines of the page that show its output.
     shown: std::ops::Range<usize>,
 }
 
-/// The examples of a page, fence by fence: a server that one of them starts lives as long as its fence.
+/// The examples of a page by fence: a server started by one of them lives until the end of its fence.
 fn fences(page: &str) -> Vec<Vec<Example>> {
     let lines: Vec<&str> = page.lines().collect();
     let (mut fences, mut open): (Vec<Vec<Example>>, bool) = (Vec::new(), false);
@@ -94,16 +98,16 @@ fn shell(command: &str) -> Command {
 struct Server(Child);
 
 impl Server {
-    /// Starts it, and waits until it says something: then it listens.
+    /// Starts it, and waits for its first line of output: then it listens.
     fn start(command: &str) -> Server {
         let mut child = shell(command).spawn().expect("a shell");
         let mut line = String::new();
-        let said = child.stdout.take().expect("a pipe");
-        let mut said = BufReader::new(said);
-        said.read_line(&mut line).expect("text");
+        let output = child.stdout.take().expect("a pipe");
+        let mut output = BufReader::new(output);
+        output.read_line(&mut line).expect("text");
         assert!(!line.is_empty(), "{command:?} ended without a word");
-        // The rest is read too, or the server would break its pipe.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        // The rest is read too, or the server would fail with a broken pipe.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Server(child)
     }
 }
@@ -115,16 +119,16 @@ impl Drop for Server {
     }
 }
 
-/// The words of a line: what stays when the numbers change.
+/// The words of a line, without numbers.
 fn words(line: &str) -> String {
     let word = |token: &&str| !token.contains(|c: char| c.is_ascii_digit());
     line.split_whitespace().filter(word).collect::<Vec<_>>().join(" ")
 }
 
-/// What of a page has to change, by line.
+/// Changed lines of a page, by line number.
 type Changes = Vec<(usize, String)>;
 
-/// Compares what a page shows with what was printed.
+/// Compares the output shown by a page with the actual output.
 fn compare(page: &str, example: &Example, printed: &str, bless_live: bool, changes: &mut Changes) {
     let (shown, printed): (Vec<&str>, Vec<&str>) =
         (page.lines().collect(), printed.lines().collect());
@@ -149,7 +153,9 @@ fn compare(page: &str, example: &Example, printed: &str, bless_live: bool, chang
         if line.starts_with("== ") {
             live = line.contains(", live, ");
         }
-        if printed[found] != line && (!live || bless_live) {
+        // A summary of both worlds marks the rows of the live one.
+        let of_live = live || line.split_whitespace().any(|word| word == "live");
+        if printed[found] != line && (!of_live || bless_live) {
             changes.push((number, printed[found].to_owned()));
         }
         (at, skipping) = (found + 1, false);
@@ -181,16 +187,16 @@ fn run_fence(name: &str, page: &str, fence: Vec<Example>, bless_live: bool) -> C
 }
 
 #[test]
-fn every_example_of_every_page_runs_and_prints_what_the_page_shows() {
+fn doc_examples_print_their_shown_output() {
     let bless = std::env::var("DOORBELL_BLESS").unwrap_or_default();
-    // Where the examples put what they write.
+    // Folder for the output files of the examples.
     fs::create_dir_all(root().join("target")).expect("a folder");
     let text = |name: &str| {
         fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
     let pages: Vec<_> = PAGES.iter().map(|name| (*name, text(name))).collect();
     let of_page = |at: usize| fences(&pages[at].1).into_iter().map(move |fence| (at, fence));
-    // Fences do not depend on each other: each core takes the next one.
+    // Fences are independent: each core takes the next one.
     let next = Mutex::new((0..pages.len()).flat_map(of_page).collect::<Vec<_>>().into_iter());
     let changes = Mutex::new(vec![Changes::new(); pages.len()]);
     std::thread::scope(|scope| {
@@ -210,7 +216,10 @@ fn every_example_of_every_page_runs_and_prints_what_the_page_shows() {
             let told: Vec<_> =
                 changes.iter().map(|(line, now)| format!("{name}:{}: {now}", line + 1)).collect();
             let told = told.join("\n");
-            assert!(changes.is_empty(), "what is printed now; DOORBELL_BLESS=1 takes it:\n{told}");
+            assert!(
+                changes.is_empty(),
+                "output differs; DOORBELL_BLESS=1 updates the page:\n{told}"
+            );
         } else {
             let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
             changes.into_iter().for_each(|(line, now)| lines[line] = now);
@@ -220,7 +229,7 @@ fn every_example_of_every_page_runs_and_prints_what_the_page_shows() {
 }
 
 #[test]
-fn the_readme_is_short_and_the_pages_have_what_they_link() {
+fn readme_is_short_and_links_resolve() {
     let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
     let lines = readme.lines().count();
     assert!(lines <= README_LINES_MAX, "README.md has {lines} lines, at most {README_LINES_MAX}");
@@ -237,7 +246,7 @@ fn the_readme_is_short_and_the_pages_have_what_they_link() {
 }
 
 #[test]
-fn a_shown_line_is_compared_with_the_one_that_is_printed() {
+fn doc_example_line_comparison() {
     let page = "```console\n$ doorbell x --world sim\na 1\n...\nc 3\n```\n";
     let fence = fences(page).remove(0);
     let mut changes = Changes::new();

@@ -1,6 +1,6 @@
-//! A live run that was taken down is run again in virtual time: the same arrivals, at their moments.
+//! A recorded live run is replayed in virtual time: the same arrivals, at the same times.
 
-use crate::common::{Folder, Said, clean, doorbell, only, plan, said, simulate};
+use crate::common::{CommandOutput, Folder, clean, doorbell, only, output_of, plan, simulate};
 use workload::pattern::OpKind;
 use workload::trace::{Mapping, Recorded, Recording};
 use world::interfaces::NVME;
@@ -10,7 +10,7 @@ use world::{self, Options};
 
 const JOB: &str = "[mixed]\nrw=randrw\nbs=4k\niodepth=4\nsize=4m\nnumber_ios=300\nfsync=50\n";
 
-/// What a live run was, with room for so many operations.
+/// Records a live run, with room for `room` operations; returns the number of operations too.
 fn recorded(room: usize) -> (Recording, u64) {
     let (plan, run_recorder) = (plan("live", &[]), RunRecorder::new(room));
     let options = Options { run_recorder: Some(run_recorder.clone()), ..Options::default() };
@@ -23,11 +23,11 @@ fn recorded(room: usize) -> (Recording, u64) {
 }
 
 #[test]
-fn every_operation_arrives_again_at_its_moment() {
+fn replay_submits_operations_at_recorded_times() {
     let (recording, ended) = recorded(10_000);
     assert_eq!((recording.lost, recording.arrivals.len() as u64), (0, ended));
     assert!(recording.arrivals.is_sorted_by_key(|io| io.at), "by their arrival");
-    // One doorbell each, and bring-up.
+    // One doorbell for each operation, and those of bring-up.
     assert!(recording.register_writes.len() as u64 > ended, "{ended} operations");
 
     let folder = Folder::new("recorded");
@@ -39,7 +39,7 @@ fn every_operation_arrives_again_at_its_moment() {
     assert_eq!(live.latencies.values().map(|seen| seen.count()).sum::<u64>(), ended);
     assert_eq!(live.register_writes, recording.register_writes.len() as u64);
 
-    // A device that is never late has begun the last when it arrived.
+    // A device that is never late has begun the last operation at its arrival.
     let run_result = clean(simulate(&plan("gen4", &[("medium.block", "\"512 B\"")]), &work));
     let (seen, at) = (&only(&run_result).stats, &recording.arrivals);
     for kind in OpKind::ALL {
@@ -51,39 +51,41 @@ fn every_operation_arrives_again_at_its_moment() {
 }
 
 #[test]
-fn a_tape_that_is_full_counts_what_it_lacks() {
+fn full_recorder_counts_missing_operations() {
     let (recording, ended) = recorded(100);
     assert_eq!((recording.arrivals.len(), recording.register_writes.len()), (100, 100));
     assert!(recording.lost > ended - 100, "{} lost of {ended}", recording.lost);
 }
 
 #[test]
-fn the_command_shows_a_recorded_run_beside_its_replay() {
+fn command_prints_recorded_run_and_replay() {
     let folder = Folder::new("record");
     folder.file("job.fio", JOB);
     let sets = ["--set", "run.breakdown_sample=1"];
     let record = ["run", "job.fio", "--world", "live", "--record", "live.rec"];
-    let Said { code, out, err } = said(&mut doorbell(&folder, &[&record[..], &sets].concat()));
+    let CommandOutput { code, out, err } =
+        output_of(&mut doorbell(&folder, &[&record[..], &sets].concat()));
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(out.contains("recorded: ") && out.contains(" register writes, in live.rec"), "{out}");
-    let replay = ["run", "live.rec", "--world", "sim", "--plan", "gen4"];
-    let Said { code, out: first, err } = said(&mut doorbell(&folder, &replay));
+    let replay = ["run", "live.rec", "--verbose", "--world", "sim", "--plan", "gen4"];
+    let CommandOutput { code, out: first, err } = output_of(&mut doorbell(&folder, &replay));
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for word in ["as recorded (live, two threads, plan live, nvme)", "p50, us", "  submit", "flush"]
     {
         assert!(first.contains(word), "{word}: {first}");
     }
-    let Said { out: second, .. } = said(&mut doorbell(&folder, &replay));
+    let CommandOutput { out: second, .. } = output_of(&mut doorbell(&folder, &replay));
     assert_eq!(first, second, "a replay is a simulated run, which repeats");
 }
 
 #[test]
-fn only_one_live_run_is_taken_down() {
+fn record_requires_one_live_run() {
     let folder = Folder::new("record-what");
     folder.file("job.fio", JOB);
     for more in [&["--world", "sim"][..], &["job.fio"]] {
         let words = ["run", "job.fio", "--record", "x.rec"];
-        let Said { code, err, .. } = said(&mut doorbell(&folder, &[&words[..], more].concat()));
+        let CommandOutput { code, err, .. } =
+            output_of(&mut doorbell(&folder, &[&words[..], more].concat()));
         assert_eq!(code, Some(1));
         assert!(err.contains("expected one JOB or TRACE, and --world live or both"), "{err}");
         assert!(!folder.path("x.rec").exists(), "nothing is overwritten for nothing");
@@ -91,10 +93,10 @@ fn only_one_live_run_is_taken_down() {
 }
 
 #[test]
-fn a_broken_recording_is_named_with_its_line() {
+fn corrupt_recording_error_names_line() {
     let folder = Folder::new("record-broken");
     folder.file("bad.rec", "doorbell recording 1\nrun x\nio 1 read 0 4096\n");
-    let Said { code, err, .. } = said(&mut doorbell(&folder, &["run", "bad.rec"]));
+    let CommandOutput { code, err, .. } = output_of(&mut doorbell(&folder, &["run", "bad.rec"]));
     assert_eq!(code, Some(1));
     assert!(
         err.starts_with("doorbell: bad.rec:3: ") && err.contains("expected io AT KIND"),

@@ -1,17 +1,17 @@
-//! Whatever plan is served, by whatever front end: what a client writes is what it reads, every byte of it,
-//! or the drive is refused with the key to change.
+//! Every plan at every front end: a client reads back every byte that it wrote, or the drive is rejected
+//! with the key to change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use crate::common::{Folder, Said, Server, doorbell, plan, said};
+use crate::common::{CommandOutput, Folder, Server, doorbell, output_of, plan};
 use fnvme::engine::{Drive, Service};
 use plan::{Fastpath, KeepRule, Plan, built_in};
 use runtime::Rng;
 
-/// A server, and what it prints after it waits for a client.
+/// A server, and its log lines after it waits for a client.
 struct Served {
     _server: Server,
     printed: Receiver<String>,
@@ -26,20 +26,20 @@ impl Served {
         Served { _server: server, printed }
     }
 
-    /// The next line, without what every line begins with.
+    /// The next line, without the prefix of every line.
     fn prints(&self) -> String {
         let line = self.printed.recv_timeout(Duration::from_secs(60)).expect("a line before long");
         line.strip_prefix("doorbell: ./door: ").expect("program and address").to_owned()
     }
 }
 
-/// Fewer blocks of the same chips: the map of half a terabyte takes a build for tests as long to make as a
-/// host waits for a controller.
+/// Fewer blocks of the same chips: in a test build, the map of half a terabyte takes as long to create as
+/// a host waits for a controller.
 fn fewer(plan: &str) -> &'static [&'static str] {
     if plan == "tlc" { &["--set", "medium.flash.blocks=32"] } else { &[] }
 }
 
-/// Front ends, by what is typed.
+/// Front ends, as command-line arguments.
 const FRONT_ENDS: [&[&str]; 4] = [
     &["--nbd", "./door"],
     &["--shm", "./door"],
@@ -56,7 +56,7 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(bytes).collect()
 }
 
-/// Writes random bytes at three places over NBD, and reads them back.
+/// Writes random bytes at three LBAs over NBD, and reads them back.
 fn by_nbd(folder: &Folder, name: &str) {
     let mut stream = UnixStream::connect(folder.path("door")).expect("it listens");
     let mut greeting = [0; 18];
@@ -93,20 +93,21 @@ fn by_nbd(folder: &Folder, name: &str) {
     ask(3, 0, 0, &[]);
 }
 
-/// A host that checks every byte of every block: what `live` has says so, whatever is served.
+/// A host that verifies every byte of every block, with the host side of `live` for all served plans.
 const VERIFIED: &str =
     "[a]\nrw=randrw\nbs=8k\nsize=1m\niodepth=4\nnumber_ios=40\nverify=crc32c\nverify_fatal=1\n";
 
 fn by_run(folder: &Folder, name: &str, flag: &str) {
     folder.file("verified.fio", VERIFIED);
-    let run = ["run", "verified.fio", "--world", "live", "--plan", "live", flag, "./door"];
-    let Said { code, out, err } = said(&mut doorbell(folder, &run));
+    let run =
+        ["run", "verified.fio", "--verbose", "--world", "live", "--plan", "live", flag, "./door"];
+    let CommandOutput { code, out, err } = output_of(&mut doorbell(folder, &run));
     assert_eq!((code, err.as_str()), (Some(0), ""), "{name}, {flag}");
     assert!(out.contains("blocks verified"), "{name}, {flag}: {out}");
 }
 
 #[test]
-fn every_built_in_plan_gives_back_what_clients_write() {
+fn every_builtin_plan_returns_written_data() {
     let folder = Folder::new("served");
     for name in names() {
         for front_end in FRONT_ENDS {
@@ -134,7 +135,7 @@ fn every_front_end_prints_the_same_events() {
             for expected in ["client connected", "client disconnected"] {
                 assert_eq!(server.prints(), expected, "{front_end:?}");
             }
-            // A front end of many clients waits for the next while it serves the first.
+            // A front end for many clients waits for the next while it serves the first.
             if front_end[0] != "--nbd" {
                 assert_eq!(server.prints(), "waiting for a client", "{front_end:?}");
             }
@@ -142,17 +143,17 @@ fn every_front_end_prints_the_same_events() {
     }
 }
 
-/// DC Express reads all that a medium of blocks holds before it promises anything: of terabytes that nobody
-/// has written, nothing.
+/// DC Express reads everything that a medium of blocks holds before it chooses tags: unwritten terabytes
+/// take no time.
 #[test]
-fn dc_express_is_served_at_once_whatever_the_capacity() {
+fn dc_express_start_time_is_independent_of_capacity() {
     let folder = Folder::new("served-dcx");
     let _server = Served::start(&folder, "gen4", &["--nbd", "./door", "--interface", "dcx"]);
     by_nbd(&folder, "gen4 by dcx");
 }
 
 #[test]
-fn a_medium_of_stamps_is_served_by_no_front_end() {
+fn stamp_medium_is_rejected_by_every_front_end() {
     let folder = Folder::new("unserved");
     for name in names() {
         let words = format!(
@@ -162,12 +163,12 @@ fn a_medium_of_stamps_is_served_by_no_front_end() {
         );
         for front_end in FRONT_ENDS {
             let serve = ["serve", name, "--set", "medium.keep=stamps"];
-            let Said { code, out, err } =
-                said(&mut doorbell(&folder, &[&serve, front_end].concat()));
+            let CommandOutput { code, out, err } =
+                output_of(&mut doorbell(&folder, &[&serve, front_end].concat()));
             assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", words.as_str()));
             assert!(!folder.path("door").exists(), "{name}, {front_end:?}: a socket was made");
         }
-        // The same keys, and then those of the refusal.
+        // The same keys, and then those of the error.
         let both = ["--set", "medium.keep=stamps", "--set", "medium.keep=everything"];
         let _server = Served::start(&folder, name, &[&both[..], FRONT_ENDS[0]].concat());
         by_nbd(&folder, name);
@@ -177,7 +178,7 @@ fn a_medium_of_stamps_is_served_by_no_front_end() {
 
 /// The engine of libfnvme and of the fio engine.
 #[test]
-fn the_engine_in_this_process_keeps_every_byte_or_does_not_start() {
+fn in_process_engine_keeps_data_or_fails_to_start() {
     let here = Drive::Here { own_thread: false };
     for name in names().filter(|name| plan(name, &[]).section::<Fastpath>().is_some()) {
         let depth = ("host.queue_depth", "64");
@@ -192,9 +193,9 @@ fn the_engine_in_this_process_keeps_every_byte_or_does_not_start() {
     }
 }
 
-/// Runs of this program's own jobs take as little memory as ever; what is kept in a file is whole.
+/// Runs of built-in jobs keep using little memory; data in a file are complete.
 #[test]
-fn auto_is_stamps_for_jobs_and_every_byte_in_files() {
+fn keep_auto_is_stamps_for_jobs_and_everything_for_files() {
     use media::contents::Keep::{Everything, Stamps};
     let keep = |plan: &Plan| {
         let of_flash = plan.medium.flash.as_ref().map(|flash| flash.spec.keep);

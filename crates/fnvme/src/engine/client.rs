@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bus::Memory;
 use bus::live::{self, Client as Peer};
-use bus::{Memory, OutOfMemory};
-use host::IoError;
+use host::fastpath::Handle;
 use host::fastpath::ring::{BYTES, Caller, ENTRIES};
-use host::fastpath::{Handle, OpenError};
 use wire::BusAddr;
 use wire::fastpath::{Direction, Request, SIZE_MAX, Status, Transfer};
 
+use super::error::Error;
 use super::mailbox::{Lane, Mailbox, Order};
 
 /// Size of the register window of a client in another process, bytes.
@@ -30,36 +30,6 @@ pub const STAGING_BYTES: u64 = 2 << 20;
 
 /// Checks of the ring before a waiting thread yields its core: some tens of microseconds.
 const SPINS: u32 = 4_000;
-
-/// Why a client did not get what it asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The engine, or the drive, says so. Never [`Status::Good`].
-    #[error("{0}")]
-    Answer(Status),
-    /// There is no handle.
-    #[error("{0}")]
-    Open(OpenError),
-    /// The length is not a whole number of blocks, in bytes.
-    #[error("{0} bytes: one or more whole blocks were expected")]
-    Length(u64),
-    /// No memory is left that the drive reaches.
-    #[error("{0}")]
-    Memory(OutOfMemory),
-    /// Error of the NVMe driver.
-    #[error("{0}")]
-    Driver(IoError),
-    /// A function was to be passed by an engine in another process.
-    #[error("functions pass in the engine's own process alone")]
-    Elsewhere,
-    /// No engine answers at the socket of another process.
-    #[error("no engine answers at this socket, expected one that listens")]
-    Unreachable,
-    /// The engine has ended.
-    #[error("the engine has ended")]
-    Gone,
-}
 
 /// Requests that one waits for: a bit for each tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use bus::live::{Client as Peer, Shared};
 use host::fastpath::{Handle, Latency};
 use wire::BusAddr;
 
-use super::client::Error;
+use super::error::Error;
 use functions::Named;
 
 /// Resources created for a client.

@@ -18,7 +18,8 @@ use runtime::{Log, Rt, STD_CLOCK, Span};
 use wire::{BusAddr, Lba};
 
 use super::Bus;
-use super::client::{Error, STAGING_BYTES, registers};
+use super::client::{STAGING_BYTES, registers};
+use super::error::Error;
 use super::mailbox::{Lane, Mailbox, Order};
 use functions::{self, Named};
 use plan::{Fastpath, Plan};
@@ -134,9 +135,9 @@ type Started = (Controller<LiveHost>, Engine<LiveHost>, Rc<Queue<LiveHost>>);
 async fn start(host: &LiveHost, plan: &Plan, from: u64) -> Result<Started, RunError> {
     let options = Options { from: Lba(from), ..engine_options(plan) };
     let wanted = controller_options(plan, options.engines + 1);
-    let controller = Controller::start(host.clone(), wanted).await.map_err(RunError::of)?;
+    let controller = Controller::start(host.clone(), wanted).await?;
     let engine = Engine::start(std::slice::from_ref(host), &controller, options).await;
-    let queue = controller.queue(options.queue).await.map_err(RunError::of)?;
+    let queue = controller.queue(options.queue).await?;
     Ok((controller, engine.map_err(RunError::of)?, queue))
 }
 

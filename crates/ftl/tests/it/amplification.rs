@@ -141,3 +141,27 @@ fn precondition_matches_steady_state_of_random_writes() {
     }
     println!("long  {long_sum:.3?}\nshort {short_sum:.3?}");
 }
+
+/// Of few superblocks, the collector's threshold is in the middle of one.
+#[test]
+fn drives_of_few_superblocks_precondition_and_take_writes() {
+    for dies in [1, 2, 4] {
+        for blocks in 7..14 {
+            let shape =
+                Shape { dies, planes: 2, pages: 32, group: 1, units: 2, ..shape(blocks, 32) };
+            let spare = Options::least_spare(&shape, 2, 0);
+            let Some(units) = spare.map(|spare| Options::units_for(&shape, spare, 2, 0)) else {
+                continue;
+            };
+            let options = Options { block_bytes: 4096, units, ..Options::new(&shape) };
+            let rt = Rt::simulated(None, Log::Off);
+            rt.block_on(async {
+                let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.expect("a drive");
+                ftl.precondition(u64::from(units) / 8, 1).await.expect("a used drive");
+                assert_eq!(ftl.stats().mapped_units, u64::from(units), "{shape:?}");
+                write_at_random(&ftl, &mut Rng::new(1), u64::from(units)).await;
+            });
+            rt.drop_tasks();
+        }
+    }
+}

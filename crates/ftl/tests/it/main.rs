@@ -4,6 +4,8 @@ mod amplification;
 mod common;
 mod cuts;
 mod fill;
+mod placed;
+mod placement;
 mod policy;
 mod purge;
 mod space;

@@ -119,7 +119,10 @@ impl<P: HostPort> Driver<P> {
         };
         let entries = options.depth.max(2 * largest).next_power_of_two();
         let entries = entries.min(1 << limits.entries_log2());
-        let ring = Ring::start(port, Spec { limits, geometry, entries, options })?;
+        let ring = Ring::new(port, Spec { limits, geometry, entries, options })?;
+        port.rt().spawn(blocks::process(ring.clone()));
+        port.rt().spawn(responses::generate(ring.clone()));
+        port.rt().spawn(watchdog::watch(ring.clone()));
         ring.enable().await?;
         Ok(Driver { ring })
     }

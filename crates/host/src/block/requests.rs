@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::future::Future;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use runtime::{Stage, Time};
+use runtime::{Stage, Time, stage};
 use wire::Lba;
 use wire::block::descriptor::{Command, Operation, PAGE_BYTES};
 
@@ -45,7 +45,7 @@ impl<P: HostPort> Disk<P> {
                 Completion::Polled | Completion::Hybrid => None,
                 Completion::Interrupt { .. } => Some(port.cost("context switch")),
             },
-            slot_wait: port.rt().stage("slot wait"),
+            slot_wait: stage!(port.rt(), super::STAGES, "slot wait"),
             port: port.clone(),
             ring,
         }

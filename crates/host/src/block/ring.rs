@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::cell::Cell;
 
 use bus::{Buffer, Cost, HostPort};
-use runtime::{Pool, Rt, Signal, Stage, Time};
+use runtime::{Pool, Rt, Signal, Stage, StageName, Time, stage};
 use wire::BusAddr;
 use wire::block::descriptor::{
     BYTES, CONTROL_AT, Command, Control as Word, Descriptor, PAGE_BYTES,
@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::bios::{Bios, Stage as BioStage};
 use super::observed::Observed;
 use super::sizing::{Load, Next};
-use super::{Completion, Options, blocks, responses, watchdog};
+use super::{Completion, Options};
 use crate::lifecycle::Lifecycle;
 use crate::{Geometry, InitError};
 
@@ -114,12 +114,12 @@ pub(super) struct Costs {
 }
 
 impl<P: HostPort> Ring<P> {
-    /// Creates a closed ring with its memory, and starts its tasks.
-    pub fn start(port: &P, spec: Spec) -> Result<Rc<Ring<P>>, InitError> {
+    /// Creates a closed ring with its memory.
+    pub fn new(port: &P, spec: Spec) -> Result<Rc<Ring<P>>, InitError> {
         let (rt, arena) = (port.rt(), port.arena());
         let memory = arena.buffer(spec.entries as usize * BYTES)?;
         memory.zero();
-        let ring = Rc::new(Ring {
+        Ok(Rc::new(Ring {
             memory,
             pages: arena.buffer(spec.entries as usize * PAGE_BYTES as usize)?,
             bios: Bios::new(spec.entries),
@@ -138,25 +138,24 @@ impl<P: HostPort> Ring<P> {
             back_at: Cell::new(rt.now()),
             ask_at: Cell::new(None),
             stages: Stages {
-                block_wait: rt.stage("block wait"),
-                announce: rt.stage("announce"),
-                completion: rt.stage("completion"),
-                noticing: rt.stage(match spec.options.completion {
-                    Completion::Polled | Completion::Hybrid => "poll",
-                    Completion::Interrupt { .. } => "interrupt",
-                }),
-                order: rt.stage("order wait"),
+                block_wait: stage!(rt, super::STAGES, "block wait"),
+                announce: stage!(rt, super::COSTS, "announce"),
+                completion: stage!(rt, super::STAGES, "completion"),
+                noticing: rt.stage(StageName::of(
+                    super::STAGES,
+                    match spec.options.completion {
+                        Completion::Polled | Completion::Hybrid => "poll",
+                        Completion::Interrupt { .. } => "interrupt",
+                    },
+                )),
+                order: stage!(rt, super::STAGES, "order wait"),
             },
             costs: Costs { announce: port.cost("announce"), complete: port.cost("complete") },
             port: port.clone(),
             options: spec.options,
             geometry: spec.geometry,
             limits: spec.limits,
-        });
-        rt.spawn(blocks::process(ring.clone()));
-        rt.spawn(responses::generate(ring.clone()));
-        rt.spawn(watchdog::watch(ring.clone()));
-        Ok(ring)
+        }))
     }
 
     pub fn rt(&self) -> &Rt {

@@ -27,6 +27,14 @@
 //! * its tags vanish after all, or a report arrives;
 //! * a fence that was sent after it is reported;
 //! * the queue has been disabled.
+//!
+//! # Requirements on other crates
+//!
+//! - A device that polls the ring must know that an entry is whole: [`bus::DevicePort::fetch`] is the mirror
+//!   of [`publish`](bus::DevicePort::publish).
+//! - A host that watches its buffers needs a flag at the end of each packet, stored after the rest of the
+//!   packet, also on a medium that keeps only stamps: [`bus::Posting::flags`]. One flag is enough if the
+//!   whole transfer arrives in order: [`bus::HostPort::arrival`].
 
 mod pair;
 mod queue;
@@ -41,7 +49,7 @@ use core::cell::{Cell, RefCell};
 
 use bus::HostPort;
 use runtime::Span;
-use wire::dcx::registers::{GRAIN, ID, LIMITS, Limits, MAGIC};
+use wire::dcx::registers::{GRAIN, Grain, ID, LIMITS, Limits, MAGIC};
 
 pub use crate::nvme::Completion;
 pub use pair::Counters;
@@ -79,6 +87,10 @@ pub struct QueueOptions {
     pub completion: Completion,
     /// Source of tags.
     pub tags: Tags,
+    /// Only the last packet's part of a buffer is marked. For experiments: on a transport whose packets
+    /// overtake
+    /// one another, reads then end before their data have arrived.
+    pub marks_last: bool,
     /// Longest service time of the device for one read. The read time-out is this times the depth (Vučinić et
     /// al., section 3.1).
     pub max_latency: Span,
@@ -105,7 +117,7 @@ impl QueueOptions {
 pub struct Driver<P: HostPort> {
     block: u32,
     limits: Limits,
-    grain: u32,
+    grain: Grain,
     next: Cell<u16>,
     pairs: RefCell<Vec<Rc<Pair<P>>>>,
 }
@@ -130,7 +142,7 @@ impl<P: HostPort> Driver<P> {
             return Err(InitError::Unsupported { what: "ID", found: u64::from(id), expected });
         }
         let limits = Limits::from_bits(port.read32(block + LIMITS).await);
-        let grain = port.read32(block + GRAIN).await;
+        let grain = Grain::from_bits(port.read32(block + GRAIN).await);
         let geometry = beneath.geometry();
         if geometry.block_bytes != 1u32.checked_shl(limits.block_log2().into()).unwrap_or(0) {
             return Err(InitError::Unsupported {
@@ -168,6 +180,7 @@ impl<P: HostPort> Driver<P> {
             options,
         };
         let pair = Pair::start(port, &spec)?;
+        port.rt().spawn(watchdog::watch(pair.clone()));
         self.next.set(number + 1);
         self.pairs.borrow_mut().push(pair.clone());
         pair.enable().await?;

@@ -4,16 +4,16 @@ use alloc::rc::Rc;
 use core::cell::Cell;
 
 use bus::{Buffer, HostPort};
-use runtime::{Either, Rt, Span, Stage, race};
+use runtime::{Either, Rt, Span, Stage, StageName, race, stage};
 use wire::dcx::command::{Command, Entry, Request};
 use wire::dcx::notice;
-use wire::dcx::registers::{Control, Group, Shape, Status};
+use wire::dcx::registers::{Control, Grain, Group, Shape, Status};
 use wire::dcx::report::Report;
 
 use super::rings::{self, Commands, Reports};
 use super::slots::Slots;
 use super::tags::Tagger;
-use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, watchdog};
+use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions};
 use crate::lifecycle::{HasLifecycle, Lifecycle, State};
 use crate::{InitError, quarantine, register};
 
@@ -45,7 +45,7 @@ pub struct Counters {
 pub(super) struct PairSpec {
     pub number: u16,
     pub block: u32,
-    pub grain: u32,
+    pub grain: Grain,
     pub entries_log2_max: u8,
     pub transfer_log2: u8,
     pub options: QueueOptions,
@@ -78,7 +78,7 @@ struct Stages {
 const FENCE_SLOT: u16 = u16::MAX;
 
 impl<P: HostPort> Pair<P> {
-    /// Creates a closed pair with its memory, and starts its tasks.
+    /// Creates a closed pair with its memory, and starts its completion poller.
     pub fn start(port: &P, spec: &PairSpec) -> Result<Rc<Pair<P>>, InitError> {
         let options = spec.options;
         // One entry per slot and one for a fence.
@@ -99,22 +99,24 @@ impl<P: HostPort> Pair<P> {
             commands: Commands::new(arena, entries)?,
             reports: Reports::new(arena, entries)?,
             notice: rings::notice(arena)?,
-            tagger: Tagger::new(options.tags, spec.number, spec.grain, port.arrival()),
+            tagger: Tagger::new(&options, spec.number, spec.grain, port.arrival()),
             options,
             lifecycle: Lifecycle::new(),
             fence: Cell::new(None),
             counters: Cell::default(),
             recent_errors: Cell::new(0),
             stages: Stages {
-                arrival: port.rt().stage("arrival"),
-                noticing: port.rt().stage(match options.completion {
-                    Completion::Polled | Completion::Hybrid => "poll",
-                    Completion::Interrupt { .. } => "interrupt",
-                }),
+                arrival: stage!(port.rt(), super::STAGES, "arrival"),
+                noticing: port.rt().stage(StageName::of(
+                    super::STAGES,
+                    match options.completion {
+                        Completion::Polled | Completion::Hybrid => "poll",
+                        Completion::Interrupt { .. } => "interrupt",
+                    },
+                )),
             },
         });
         port.rt().spawn(poll_completions(pair.clone()));
-        port.rt().spawn(watchdog::watch(pair.clone()));
         Ok(pair)
     }
 

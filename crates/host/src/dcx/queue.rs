@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::future::Future;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use runtime::{Stage, Time};
+use runtime::{Stage, Time, stage};
 use wire::Lba;
 use wire::dcx::command::{Access, Command};
 use wire::dcx::report::Code;
@@ -67,9 +67,9 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
                 },
             },
             stages: Stages {
-                slot_wait: rt.stage("slot wait"),
-                retry: rt.stage("tag retry"),
-                arrival: rt.stage("arrival"),
+                slot_wait: stage!(rt, super::STAGES, "slot wait"),
+                retry: stage!(rt, super::STAGES, "tag retry"),
+                arrival: stage!(rt, super::STAGES, "arrival"),
             },
             patience: Patience {
                 read: TICKS_PER_TIMEOUT as u32,
@@ -140,7 +140,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
             port.spend_times(self.costs.mark, marks.mark(&buffer)).await;
             slot.keep(buffer);
             let access = Access { lba, bytes: bytes as u32, at };
-            let command = Command::Read { access, tag_version: marks.version };
+            let command =
+                Command::Read { access, tag_version: marks.version, wide: marks.tag.is_wide() };
             match self.run(&slot, command, Some((at, marks))).await {
                 Ok(End::Done(Ok(()))) => return (slot.release().expect("kept"), Ok(())),
                 Ok(End::Done(Err(Code::STALE_TAG))) => {

@@ -165,8 +165,13 @@ impl Slots {
     #[inline]
     fn settles(&self, flight: &mut Flight, memory: &Memory) -> bool {
         loop {
-            let word = memory.load_u32(flight.at).expect("judged when the buffer was given");
-            if flight.tag.is_in(word) {
+            let stands = match flight.tag.is_wide() {
+                false => memory.load_u32(flight.at).map(|word| flight.tag.is_in(word)),
+                true => {
+                    memory.load_u64(BusAddr(flight.at.0 - 4)).map(|end| flight.tag.is_in_end(end))
+                }
+            };
+            if stands.expect("judged when the buffer was given") {
                 return false;
             }
             let rest = &self.slot(flight.index).rest;

@@ -97,7 +97,7 @@ impl Control {
 
     /// Identifier of the request trace of the slot's next request.
     pub fn trace(&self, slot: u16) -> u16 {
-        self.uses[usize::from(slot)] << runtime::SLOT_BITS | slot
+        self.uses[usize::from(slot)] << crate::SLOT_BITS | slot
     }
 
     /// Stores a request in a free slot and queues it.

@@ -8,7 +8,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use bus::{Cost, HostPort};
-use runtime::{Parked, Pool, Rt, Stage};
+use runtime::{Parked, Pool, Rt, Stage, stage};
 use wire::fastpath::{Direction, Refusal, Request, Response, Status};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io;
@@ -143,7 +143,7 @@ impl<P: HostPort> Engine<P> {
         for port in ports.iter().cycle().take(usize::from(options.engines.max(1))) {
             queues.push(controller.queue_on(port, options.queue).await?);
         }
-        let (rt, requests) = (port.rt(), options.requests.clamp(1, 1 << runtime::SLOT_BITS));
+        let (rt, requests) = (port.rt(), options.requests.clamp(1, 1 << crate::SLOT_BITS));
         let core = Rc::new(Core {
             port: port.clone(),
             geometry,
@@ -163,9 +163,9 @@ impl<P: HostPort> Engine<P> {
                 respond: port.cost("respond"),
             },
             stages: Stages {
-                request_wait: rt.stage("request wait"),
-                turn_wait: rt.stage("turn wait"),
-                count_down: rt.stage("count down"),
+                request_wait: stage!(rt, super::STAGES, "request wait"),
+                turn_wait: stage!(rt, super::STAGES, "turn wait"),
+                count_down: stage!(rt, super::STAGES, "count down"),
             },
             queues,
         });

@@ -29,6 +29,19 @@
 //!
 //! Control issues one command at a time, round robin over the handles: a request of 1 MiB delays another
 //! handle no longer than one of 4 KiB.
+//!
+//! # Structure
+//!
+//! `engine.rs` is Control, Submit and Complete as tasks. `control.rs` (scheduling) and `table.rs` (access
+//! control) are pure. The engine uses `host::nvme` through one function, `Queue::carry_out`. `device` has no
+//! front end for it, because the engine sends NVMe commands.
+//!
+//! The engine is not a processor of the host: `own_cores` of the interface in `world` are cores in addition
+//! to the host's, and `adjust` replaces the costs of a driver by the engine's cycles.
+//!
+//! The table holds memory by bus address, not as a [`Buffer`](crate::Buffer), because a caller in another
+//! process brings its own. A buffer given to the engine stays with the request, or with the handle, until the
+//! drive is done.
 
 mod areas;
 mod control;

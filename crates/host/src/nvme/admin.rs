@@ -11,7 +11,6 @@ use wire::nvme::features::{NumberOfQueues, fid};
 use wire::nvme::identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceList, cns,
 };
-use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -332,9 +331,4 @@ impl<P: HostPort> Drop for Admin<P> {
     fn drop(&mut self) {
         self.pair.stop();
     }
-}
-
-/// Returns true if a command was aborted on request.
-pub(super) fn was_aborted(status: Status) -> bool {
-    matches!(status.kind(), Status::ABORT_REQUESTED | Status::ABORTED_SQ_DELETION)
 }

@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use bus::{Buffer, Cost, HostPort};
-use ftl::policy::{self, Candidate, Choice, Space};
-use runtime::{Rng, Span};
+use ftl::policy::{self, Candidate, Choice, Space, Window};
+use runtime::{Rng, Span, race};
 use wire::BusAddr;
 use wire::nvme::admin;
 use wire::nvme::collect::{Collect, HostCollection, SuperblockRow, Survey};
@@ -27,7 +27,7 @@ use wire::nvme::log::lid;
 use zerocopy::FromBytes;
 
 use super::Controller;
-use super::controller::Core;
+use super::state::Core;
 use crate::InitError;
 
 /// Name of its cost: examining one superblock.
@@ -49,6 +49,8 @@ pub struct CollectorOptions {
     pub choice: Choice,
     /// Number of superblocks' worth of space by which it starts earlier than the device would.
     pub early: u32,
+    /// Windows outside of which it works only if writes would wait; none: it works at any time.
+    pub window: Option<Window>,
     /// RNG seed.
     pub seed: u64,
 }
@@ -158,25 +160,7 @@ impl<P: HostPort> Inner<P> {
 
     /// Runs until the controller is gone. Host-directed GC is enabled again after each reset.
     async fn work(self: Rc<Self>) {
-        let core = &self.core;
-        let mut resets = core.health.resets.get();
-        while core.running().await.is_ok() {
-            let now = core.health.resets.get();
-            let led = if now == resets { Ok(()) } else { self.lead().await };
-            resets = now;
-            let done = match led {
-                Ok(()) => self.collect().await,
-                Err(error) => Err(error),
-            };
-            match done {
-                // The next round waits until the controller is running again.
-                Ok(()) | Err(InitError::Reset { .. }) => {}
-                Err(InitError::Refused { .. } | InitError::TimedOut { .. }) => {
-                    core.rt().sleep(PAUSE).await;
-                }
-                Err(_) => return,
-            }
-        }
+        self.core.keep_on(PAUSE, async || self.lead().await, async || self.collect().await).await;
     }
 
     /// Enables host-directed GC and sets the threshold of the device's low-space event.
@@ -195,27 +179,46 @@ impl<P: HostPort> Inner<P> {
             table.clear();
             table.resize(superblocks as usize, None);
         }
-        let below = u32::try_from(self.space(&survey).start).unwrap_or(u32::MAX).max(1);
+        let early = self.options.early + self.options.window.map_or(0, |window| window.early);
+        let below = u32::try_from(self.start(&survey, early)).unwrap_or(u32::MAX).max(1);
         let value = HostCollection::new().with_below(below).into_bits();
         let build = |cid| admin::set_feature(cid, fid::HOST_COLLECTION, value);
         self.command("Set Features: host-directed GC", None, build).await.map(|_| ())
     }
 
-    /// Current space and the threshold below which to collect.
+    /// Current space and the threshold below which to collect now.
     fn space(&self, survey: &Survey) -> Space {
-        let early = u64::from(self.options.early) * u64::from(survey.superblock_units.get());
         let (left, hold) = (survey.left.get(), survey.hold.get());
-        Space { left, hold, start: survey.start.get().saturating_add(early).max(hold) }
+        let window =
+            self.options.window.map(|window| (window.at(self.core.rt().now()).0, window.early));
+        let start = match window {
+            None => self.start(survey, self.options.early),
+            Some((true, early)) => self.start(survey, self.options.early + early),
+            Some((false, _)) => hold,
+        };
+        Space { left, hold, start }
     }
 
-    /// Collects until there is enough space, then waits for an event or a reset.
+    fn start(&self, survey: &Survey, early: u32) -> u64 {
+        let early = u64::from(early) * u64::from(survey.superblock_units.get());
+        survey.start.get().saturating_add(early).max(survey.hold.get())
+    }
+
+    /// Collects until there is enough space, then waits for an event, a reset, or a change of its windows.
     async fn collect(&self) -> Result<(), InitError> {
         let told = &self.core.events.space;
         let seen = told.version();
         match self.look().await? {
             Next::Work(space) => self.collect_one(space).await,
             Next::Wait => {
-                told.changed(self.core.rt(), seen).await;
+                let rt = self.core.rt();
+                match self.options.window {
+                    None => told.changed(rt, seen).await,
+                    Some(window) => {
+                        let until = window.at(rt.now()).1;
+                        race(told.changed(rt, seen), rt.sleep_until(until)).await;
+                    }
+                }
                 self.count(|counts| counts.calls += 1);
                 Ok(())
             }

@@ -3,6 +3,10 @@
 //! At the deadline the command is given up: it is not retried, and an Abort is sent. The future stays pending
 //! until the device can no longer access the buffer: until the command has ended, in any way, or a reset has
 //! ended it. So a late call may still succeed, if its completion arrives before the abort.
+//!
+//! The supervisor sends the Abort, and has no more Aborts in flight than the controller accepts. An Abort may
+//! overtake its command on the way to the device, and then has no effect: it is sent again after 1, 2, 4...
+//! checks. A deadline does not delay the checks of the watchdog.
 
 use core::pin::pin;
 

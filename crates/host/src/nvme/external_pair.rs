@@ -7,8 +7,9 @@ use wire::QueueId;
 use wire::nvme::admin::{CreateCq, CreateSq, Priority};
 use wire::nvme::registers;
 
-use super::controller::{Controller, Core};
+use super::controller::Controller;
 use super::health::State;
+use super::state::Core;
 use crate::{InitError, quarantine};
 
 /// A polled queue pair in its own memory. The driver has created it and does not use it: its commands are not

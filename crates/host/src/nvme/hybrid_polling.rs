@@ -9,6 +9,9 @@
 //! most urgent one decides, because one poll serves all. With nothing in flight there is no polling. Half the
 //! mean is Linux's choice (block/blk-mq.c, its hybrid polling). The sleeps for overdue commands are ours: a
 //! command that the device holds indefinitely, as an Asynchronous Event Request, keeps no core awake.
+//!
+//! Commands in flight are in lists by direction and size, in order of submission, so only the first of each
+//! list is examined.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -235,7 +238,7 @@ pub(super) fn class(queue: QueueId, code: u8, dword12: u32) -> usize {
     let blocks = (dword12 & 0xffff) + 1;
     let size = (blocks.ilog2() as usize).min(SIZES - 1);
     match code {
-        opcode::READ if queue != QueueId::ADMIN => size,
+        opcode::READ | opcode::READ_PLACED if queue != QueueId::ADMIN => size,
         opcode::WRITE if queue != QueueId::ADMIN => SIZES + size,
         _ => OTHER,
     }

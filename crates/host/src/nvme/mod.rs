@@ -12,8 +12,40 @@
 //!
 //! Bring-up follows NVMe base 2.0, 3.5; the rings follow 3.3.1 and NVMe over PCIe 1.0, 3.1.2. [`Queue::read`]
 //! shows the path of one command.
+//!
+//! # Recovery
+//!
+//! The supervisor checks eight times within a time-out. It counts checks, not seconds: a host that was itself
+//! stopped does not blame the device.
+//!
+//! ```text
+//! a command was seen more than 8 times ──► Abort ──► it completes as aborted ──► submitted again
+//!                       │                                                         (host.retries)
+//!                       ▼ more than 16 times, or CSTS.CFS, or 64 invalid completions
+//!                     reset: close queues ► CC.EN = 0 ► CSTS.RDY = 0 ► free slots, buffers ► start again
+//!                       │
+//!                       ▼ it does not stop, or does not start
+//!                     gone: every caller gets an error; memory the device may still write is not reused
+//! ```
+//!
+//! | moment | slot | buffer |
+//! |---|---|---|
+//! | before the doorbell | the caller's future | the slot, from `keep` on |
+//! | in flight | the caller waits for it | the slot: the device may write |
+//! | in flight, future dropped | orphan | the slot, until completion or a finished reset |
+//! | completed | the caller's future | the caller |
+//! | after a reset | lost; the caller submits again or fails | the slot, then the caller with the result |
+//! | the device would not stop | free | quarantined: never reused |
+//!
+//! A dead link reads all ones, and a dead process closes its socket: both end as *gone*, and every wait is
+//! bounded. Reads and writes in flight at a reset are submitted again. A write may then be carried out twice
+//! with the same data, as NVMe allows.
+//!
+//! Completions come from an untrusted device: an invalid one is counted and not delivered (`slots.rs`).
 
+mod abilities;
 mod admin;
+mod attach;
 mod bar;
 mod collector;
 mod commands;
@@ -23,7 +55,9 @@ mod events;
 mod external_pair;
 mod fused;
 mod granted;
+mod guard;
 mod health;
+mod host_map;
 mod hybrid_polling;
 mod lists;
 mod pair;
@@ -36,20 +70,23 @@ mod shadow;
 mod share;
 mod slots;
 mod spread;
+mod state;
 mod supervisor;
 #[cfg(feature = "std")]
 pub mod threads;
 
+pub use attach::Identity;
 pub use collector::{COLLECTOR_COSTS, Collector, CollectorCounts, CollectorOptions};
-pub use controller::{Controller, Identity};
+pub use controller::Controller;
 pub use external_pair::ExternalPair;
 pub use fused::Compared;
 pub use granted::{Grant, Granted, Rings};
+pub use host_map::{HostMapping, MAP_COSTS, MAP_STAGES, MapCounts, PlacedDisk};
 pub use pair::Counters;
 pub use policy::{Chooser, Policy, SINGLE_DEPTH, Shape};
 pub use protect::{GUARD_COST, Protect};
 pub use queue::Queue;
-pub use share::{Issuer, Shared};
+pub use share::{Issuer, STAGES as SHARE_STAGES, Shared};
 pub use spread::{Spread, SpreadOptions};
 
 use runtime::Span;
@@ -79,7 +116,7 @@ pub const DEPTH_MAX: u16 = 1 << 12;
 
 /// Low bits of a command identifier that hold its slot; the high bits count uses of the slot. A deeper queue
 /// takes as many more slot bits as it needs.
-pub const SLOT_BITS: u32 = runtime::SLOT_BITS;
+pub const SLOT_BITS: u32 = crate::SLOT_BITS;
 
 /// Memory page in bytes: CC.MPS = 0.
 const PAGE_BYTES: u64 = 4096;

@@ -5,7 +5,7 @@ use core::cell::{Cell, RefCell};
 use core::pin::pin;
 
 use bus::{Cost, HostPort};
-use runtime::{Either, Lock, LockPolicy, Rt, Signal, Span, Stage, race};
+use runtime::{Either, Lock, LockPolicy, Rt, Signal, Span, Stage, StageName, race, stage};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::registers;
 use wire::{CommandId, QueueId};
@@ -157,11 +157,14 @@ impl<P: HostPort> Pair<P> {
             health: health.clone(),
             counters: Cell::default(),
             stages: Stages {
-                completion: port.rt().stage("completion"),
-                noticing: port.rt().stage(match spec.completion {
-                    Completion::Polled | Completion::Hybrid => "poll",
-                    Completion::Interrupt { .. } => "interrupt",
-                }),
+                completion: stage!(port.rt(), super::STAGES, "completion"),
+                noticing: port.rt().stage(StageName::of(
+                    super::STAGES,
+                    match spec.completion {
+                        Completion::Polled | Completion::Hybrid => "poll",
+                        Completion::Interrupt { .. } => "interrupt",
+                    },
+                )),
             },
             recent_errors: Cell::new(0),
         });
@@ -442,7 +445,12 @@ async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
                         Either::First(()) => Either::First(()),
                         Either::Second(count) => {
                             interrupts = count;
-                            Either::Second(Noticed::Completions)
+                            let is_gone = pair.port.is_gone();
+                            Either::Second(if is_gone {
+                                Noticed::Gone
+                            } else {
+                                Noticed::Completions
+                            })
                         }
                     }
                 }

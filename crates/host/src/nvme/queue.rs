@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::future::Future;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use runtime::{Stage, Time};
+use runtime::{Stage, Time, stage};
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
@@ -13,8 +13,7 @@ use wire::nvme::ranges::DsmRange;
 use wire::nvme::status::Status;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
-use super::admin::was_aborted;
-use super::commands::Abilities;
+use super::abilities::Abilities;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
 use super::protect::{GUARD_COST, Guards, Protect};
@@ -132,7 +131,10 @@ impl<P: HostPort> Queue<P> {
                 context_switch,
                 guard: pair.tags.as_ref().map_or(Cost::NONE, |_| port.cost(GUARD_COST)),
             },
-            stages: Stages { slot_wait: rt.stage("slot wait"), completion: rt.stage("completion") },
+            stages: Stages {
+                slot_wait: stage!(rt, super::STAGES, "slot wait"),
+                completion: stage!(rt, super::STAGES, "completion"),
+            },
             pair,
         }
     }
@@ -468,6 +470,11 @@ impl<P: HostPort> Queue<P> {
     pub fn port(&self) -> &P {
         &self.port
     }
+}
+
+/// Returns true if a command was aborted on request.
+fn was_aborted(status: Status) -> bool {
+    matches!(status.kind(), Status::ABORT_REQUESTED | Status::ABORTED_SQ_DELETION)
 }
 
 impl<P: HostPort> BlockDevice for Queue<P> {

@@ -4,13 +4,19 @@
 //! command, stores it and rings. If the queue is full it releases the lock, waits for a command to end, and
 //! tries again, so the lock decides the order. A core whose cache lacks the queue's lines pays for their
 //! transfer.
+//!
+//! Each core has a handle ([`Queue::shared_by`](super::Queue::shared_by)) with its own port and the lock;
+//! slots, rings and resets belong to the queue.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
 
 use bus::{Cost, HostPort};
 use core::future::Future;
-use runtime::{Lock, LockPolicy, Rng, Rt, Span, Stage};
+use runtime::{Lock, LockPolicy, Rng, Rt, Span, Stage, stage};
+
+/// Stages that a core's handle records, in addition to those of the queue.
+pub const STAGES: &[&str] = &["lock wait"];
 
 /// State common to the cores of a shared queue.
 pub struct Shared {
@@ -66,7 +72,7 @@ impl Share {
             is_home,
             lock: port.cost("lock"),
             transfer: port.cost("lock transfer"),
-            waited: port.rt().stage("lock wait"),
+            waited: stage!(port.rt(), STAGES, "lock wait"),
             rt: port.rt().clone(),
         }
     }

@@ -11,6 +11,10 @@
 //! ```
 //!
 //! From launch to delivery, or until the device can no longer write, the slot owns the buffer.
+//!
+//! A command identifier is ten bits of slot and six bits that count the uses of the slot, so that a late or
+//! forged completion of an earlier use is recognised and counted, not delivered. A queue deeper than 1024 has
+//! more bits of slot and distinguishes fewer uses ([`crate::slot_bits`]).
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -18,7 +22,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use bus::Buffer;
-use runtime::{Parked, Pool, Rt, Signal, slot_bits};
+use runtime::{Parked, Pool, Rt, Signal};
 use wire::nvme::entry::Cqe;
 use wire::{CommandId, QueueId};
 
@@ -112,7 +116,7 @@ impl Slots {
             buffer: Cell::new(None),
         };
         // The pool returns its last item first, so slot 0 is the first to be used.
-        let bits = slot_bits(depth.into());
+        let bits = crate::slot_bits(depth.into());
         Slots {
             table: (0..depth).map(slot).collect(),
             free: Pool::new((0..depth).rev()),

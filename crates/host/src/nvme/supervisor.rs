@@ -10,10 +10,11 @@ use bus::HostPort;
 use runtime::{Either, Span, race};
 use wire::{CommandId, QueueId};
 
-use super::controller::{Core, set_up};
+use super::attach::set_up;
 use super::health::State;
 use super::pair::Pair;
 use super::queue::Queue;
+use super::state::Core;
 use super::{REGISTER_POLL, TICKS_PER_TIMEOUT};
 use crate::InitError;
 

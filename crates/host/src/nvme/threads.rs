@@ -18,6 +18,12 @@
 //! submitted again or fail, as on the controller's own queues. A command that takes too long is aborted, then
 //! the controller is reset. When the controller is gone, every thread is notified within milliseconds.
 //!
+//! The state of the controller is one word, by which each thread learns of a reset: it empties its rings and
+//! creates them again under the same number. A queue number is reused only when the controller has deleted
+//! the queue, no Abort is in flight, and the former owner no longer writes its doorbells. In a live run
+//! (`world::threads`) each thread has load generators and results of its own, merged at the end; only the
+//! verification ledger is behind a lock.
+//!
 //! The controller's thread:
 //!
 //! ```no_run

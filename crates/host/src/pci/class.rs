@@ -2,6 +2,7 @@
 //! take no interrupts; storage and network functions are bus masters.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use bus::pci::ConfigAccess;
 use wire::pci::class;
@@ -29,6 +30,33 @@ impl Class {
             _ => None,
         }
     }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Class::Bridge => "bridge",
+            Class::Storage => "storage",
+            Class::Network => "network",
+        })
+    }
+}
+
+/// Reason why a device was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The class has no device of this number.
+    #[error("{class} {unit}: there is no such device")]
+    NoDevice {
+        /// Class.
+        class: Class,
+        /// Number within the class.
+        unit: usize,
+    },
+    /// The function cannot be enabled.
+    #[error(transparent)]
+    Function(#[from] Trouble),
 }
 
 /// A function assigned to a class driver.
@@ -77,24 +105,25 @@ impl Devices {
     /// enumeration to its removal.
     ///
     /// # Errors
-    /// A window of the device has no address.
+    /// There is no such device, or one of its windows has no address.
     pub async fn start(
         &mut self,
         class: Class,
         unit: usize,
         tree: &Tree,
         bus: &impl ConfigAccess,
-    ) -> Result<(), Trouble> {
-        for device in self.0.iter_mut().filter(|d| d.class == class && d.unit == unit) {
-            if class != Class::Bridge {
-                tree.functions[device.function].enable(bus).await?;
-                device.operational = true;
-            }
+    ) -> Result<(), StartError> {
+        let mut found = self.0.iter_mut().filter(|d| d.class == class && d.unit == unit);
+        let device = found.next().ok_or(StartError::NoDevice { class, unit })?;
+        if class != Class::Bridge {
+            tree.functions[device.function].enable(bus).await?;
+            device.operational = true;
         }
         Ok(())
     }
 
-    /// Stops a device: disables its windows and bus mastering. No effect on a bridge.
+    /// Stops a device: disables its windows and bus mastering. No effect on a bridge, or without such a
+    /// device.
     pub async fn stop(&mut self, class: Class, unit: usize, tree: &Tree, bus: &impl ConfigAccess) {
         for device in self.0.iter_mut().filter(|d| d.class == class && d.unit == unit) {
             if class != Class::Bridge {

@@ -7,9 +7,16 @@
 //!      gives them places             └─► Vectors    MSI-X, vector by vector, in any order
 //! ```
 //!
+//! Buses are numbered depth first, without recursion. Windows are laid out from the leaves to the root
+//! complex, longest first, so that they leave no gaps; windows that do not fit are omitted, longest first,
+//! and reported. The interrupt line of a pin is looked up in the MP table for the function, then for the
+//! bridge above it with the pin that the bridge's wiring gives, and so on upwards. For boards with published
+//! wiring the driver writes that table itself ([`Board`]).
+//!
 //! Firmware settings are not used. Unsupported functions are skipped and reported ([`Trouble`]); a malformed
-//! function affects only itself. Every loop is bounded (256 buses, [`FUNCTIONS_MAX`] functions), whatever is
-//! read.
+//! function affects only itself. Hardware is not trusted: a capability list may loop, a bridge may forget its
+//! numbers, a bus may appear again behind its own bridge. So every loop is bounded by a constant (256 buses,
+//! 48 capabilities, [`FUNCTIONS_MAX`] functions), never by a value read.
 
 mod board;
 mod class;
@@ -27,7 +34,7 @@ use wire::pci::capability::{Express, Msi, Msix};
 use wire::pci::{Bdf, Buses, Header, Layout, Space, Window, command, offset};
 
 pub use board::Board;
-pub use class::{Class, Device, Devices};
+pub use class::{Class, Device, Devices, StartError};
 pub use place::Rooms;
 pub use routing::{Line, Route, RouteError, Wires, route};
 pub use scan::{Root, discover, enumerate, find_roots};

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 
 const TAG: u32 = 0x7a67;
@@ -134,6 +134,48 @@ fn tag_load_without_acquire_is_unsound() {
 #[should_panic(expected = "what a vanished tag speaks for is there")]
 fn one_tag_is_unsound_for_reordered_packets() {
     read(BUILT, 1, true);
+}
+
+/// A wide tag in a packet of data, low half and high half. Its high half is that of the tag, so that the
+/// low half decides. Built as one doubleword, which the device stores with release and the driver loads
+/// with acquire; or as two words, of which the last has these orderings.
+fn wide(at_once: bool) {
+    const LOW: u64 = 5;
+    const HIGH: u64 = 0x7a67 << 32;
+    const WIDE_TAG: u64 = HIGH | 0x11;
+    loom::model(move || {
+        let memory = Arc::new((AtomicU32::new(0), AtomicU64::new(WIDE_TAG), AtomicU32::new(0x11)));
+        let device = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let (data, end, low) = &*memory;
+                data.store(DATA, Relaxed);
+                low.store(LOW as u32, Relaxed);
+                end.store(HIGH | LOW, Release);
+            }
+        });
+        let (data, end, low) = &*memory;
+        let vanished = match at_once {
+            true => end.load(Acquire) != WIDE_TAG,
+            // The high half is the same in both, so only the low one tells.
+            false => low.load(Acquire) != 0x11,
+        };
+        if vanished {
+            assert_eq!(data.load(Relaxed), DATA, "what a vanished tag speaks for is there");
+        }
+        device.join().expect("the device ends");
+    });
+}
+
+#[test]
+fn vanished_wide_tag_implies_packet_visible() {
+    wide(true);
+}
+
+#[test]
+#[should_panic(expected = "what a vanished tag speaks for is there")]
+fn wide_tag_as_two_words_is_unsound() {
+    wide(false);
 }
 
 /// Sleep: the driver stores a command and loads the sleep flag; the device stores the flag and loads the

@@ -293,7 +293,7 @@ fn dropped_request_frees_slot_after_completion() {
 /// As a block device: the trace's stages sum to the latency for any number of commands.
 #[test]
 fn trace_of_multi_command_request_sums_to_latency() {
-    let traces = Traces::new(6, 64, 0, STAGES);
+    let traces = Traces::new(6, 64, 10, 0, STAGES);
     let io = |n: u64, _: &io::Request| Answer::After(Span::us(10 + n * 29 % 70));
     let traits = Traits { io: Box::new(io), ..Traits::default() };
     let world = World::with(traits, Setup { traces: Some(traces), ..Setup::default() });

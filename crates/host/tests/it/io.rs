@@ -364,7 +364,7 @@ fn blocking_splits_long_transfers() {
 fn request_trace_stages_sum_to_latency() {
     for completion in [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }]
     {
-        let traces = Traces::new(2, 8, 0, STAGES);
+        let traces = Traces::new(2, 8, 10, 0, STAGES);
         let names = traces.names();
         let setup = Setup { traces: Some(traces), ..Setup::default() };
         let world = World::with(Traits::default(), setup);

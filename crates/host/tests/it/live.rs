@@ -12,6 +12,7 @@ use bus::live::Shared;
 use host::BlockDevice;
 use host::nvme::{Completion, Controller, Doorbell, Options, QueueOptions};
 use runtime::{Log, Rt, STD_CLOCK, Span};
+use wire::nvme::io::{Command, Request};
 use wire::{BusAddr, Lba};
 
 struct SetOnDrop<'a>(&'a AtomicBool);
@@ -21,6 +22,9 @@ impl Drop for SetOnDrop<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// The device never answers commands from this block on.
+const UNANSWERED: Lba = Lba(4000);
 
 /// The threads of a test spin: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -35,7 +39,10 @@ fn beside_a_controller(f: impl FnOnce(&Rt, &Shared)) {
         let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-            let io = |n: u64, _: &_| Answer::After(Span::us(n * 7 % 50));
+            let io = |n: u64, request: &Request| match request.command {
+                Command::Read(access) if access.lba == UNANSWERED => Answer::Never,
+                _ => Answer::After(Span::us(n * 7 % 50)),
+            };
             let traits = Traits { io: Box::new(io), queues: 6, ..Traits::default() };
             let _fake = Fake::start(shared.device(&rt), traits);
             there.store(true, Ordering::Release);
@@ -97,6 +104,42 @@ fn live_reads_all_completion_and_doorbell_modes() {
             controller.shutdown().await.unwrap();
         });
     });
+}
+
+/// Interrupts that will never come are not waited for: the time-out is an hour.
+#[test]
+fn device_gone_ends_commands_in_every_completion_mode() {
+    let modes = [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 3 }];
+    for completion in modes {
+        beside_a_controller(|rt, shared| {
+            rt.block_on(async {
+                let host = shared.host(rt);
+                let options = Options {
+                    timeout: Span::s(3600),
+                    admin_timeout: Span::s(3600),
+                    admin_completion: match completion {
+                        Completion::Interrupt { .. } => Completion::Interrupt { vector: 0 },
+                        polled => polled,
+                    },
+                    ..Options::default()
+                };
+                let controller = Controller::start(host.clone(), options).await.unwrap();
+                let options = QueueOptions { completion, ..QueueOptions::default() };
+                let queue = controller.queue(options).await.unwrap();
+                let buffer = queue.buffer(BLOCK).unwrap();
+                let (sent, counted, port) = (queue.clone(), rt.clone(), host.clone());
+                rt.spawn(async move {
+                    while sent.counters().sq_doorbells == 0 {
+                        counted.yield_now().await;
+                    }
+                    port.mark_gone();
+                });
+                let (_, read) = queue.read(UNANSWERED, buffer).await;
+                let error = read.unwrap_err().to_string();
+                assert!(error.contains("gone"), "{completion:?}: {error}");
+            });
+        });
+    }
 }
 
 /// Waits for a message of another thread while this executor keeps running.

@@ -28,6 +28,9 @@ pub enum Error {
         /// The requested file.
         path: PathBuf,
     },
+    /// Random contents are stored whole.
+    #[error("keeping stamps only is not supported of random contents; expected keep = everything")]
+    StampsOfRandom,
     /// The request reaches past the end of the medium.
     #[error("offset {offset_bytes}, {bytes} bytes: outside the capacity of {capacity_bytes} bytes")]
     OutOfRange {

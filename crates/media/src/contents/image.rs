@@ -1,16 +1,18 @@
 //! Persistent contents in a file: a raw image, byte for byte that of the device.
 //!
 //! The file is read and written at offsets, never mapped, so that a disk that fills up or fails under a
-//! sparse file is an error and not a signal. It is locked while open, sized only when new, and never resized
-//! afterwards.
+//! sparse file is an error and not a signal. With a bound on its memory it is written behind, through
+//! [`Paged`]: accesses to what is in memory take no system call. It is locked while open, sized only when
+//! new, and never resized afterwards.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::sparse::ZERO_PAGE;
 use super::{Error, label};
+use crate::files::paged::{Disk, Failure, OnFull, Paged};
 use crate::files::{Files, Opened, in_pieces};
 
 /// Bytes per system call when the image passes out runs: long enough that the call is a small part of the
@@ -21,16 +23,6 @@ const SCRATCH_BYTES: usize = 64 << 10;
 /// nothing, so that formatting a new 4 TiB image does not read 4 TiB of holes. 4 TiB take 65,536 bytes of
 /// memory.
 const REGION_BYTES: u64 = 64 << 20;
-
-/// System calls that the image needs; one implementation is real, one injects faults.
-pub(super) trait Disk {
-    /// Reads some bytes from `offset`; returns 0 at the end of the file.
-    fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes some bytes to `offset`.
-    fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize>;
-    /// Returns when all data written so far survive a power cut.
-    fn sync_data(&self) -> io::Result<()>;
-}
 
 /// A file that is locked exclusively. It is unlocked when dropped, not only closed: a child process that
 /// another thread has just forked holds it open until it calls exec.
@@ -58,7 +50,7 @@ impl Disk for Locked {
 }
 
 /// An image on a disk. The owner has checked offsets against the capacity.
-pub(super) struct Image<D = Locked> {
+pub(super) struct Image<D: Disk = Locked> {
     disk: D,
     path: PathBuf,
     /// Per region: true if it may contain anything but zeros.
@@ -67,11 +59,20 @@ pub(super) struct Image<D = Locked> {
     sync_failed: Option<(ErrorKind, Option<i32>)>,
     /// Taken while in use and put back, so that the consumer of a run may read the image again.
     scratch: Cell<Vec<u8>>,
+    /// Bounded memory in front of the file; none: every access is a system call.
+    paged: Option<RefCell<Paged>>,
 }
 
 impl Image {
     /// Opens the image, or creates it, sparse and zeroed, if it is missing or empty.
-    pub(super) fn open(files: &Files, path: &Path, capacity_bytes: u64) -> Result<Image, Error> {
+    ///
+    /// `resident_bytes`: memory in front of the file, which is then written behind.
+    pub(super) fn open(
+        files: &Files,
+        path: &Path,
+        capacity_bytes: u64,
+        resident_bytes: Option<u64>,
+    ) -> Result<Image, Error> {
         let prepare =
             |attempt| move |source| Error::Prepare { path: path.to_path_buf(), attempt, source };
         // The path is checked first, because opening a device or a pipe can have effects. The open file is
@@ -110,7 +111,9 @@ impl Image {
                 expected_bytes: capacity_bytes,
             });
         }
-        Ok(Image::over(file, path.to_path_buf(), capacity_bytes, !new))
+        let mut image = Image::over(file, path.to_path_buf(), capacity_bytes, !new);
+        image.paged = resident_bytes.map(|bytes| RefCell::new(Paged::new(bytes, OnFull::Refuse)));
+        Ok(image)
     }
 }
 
@@ -124,6 +127,16 @@ impl<D: Disk> Image<D> {
             may_hold_data: vec![may_hold_data; regions],
             sync_failed: None,
             scratch: Cell::default(),
+            paged: None,
+        }
+    }
+
+    fn failed(&self, failure: Failure) -> Error {
+        let Failure { writes, offset_bytes, bytes, source } = failure;
+        let path = self.path.clone();
+        match writes {
+            true => Error::Write { path, offset_bytes, bytes, source },
+            false => Error::Read { path, offset_bytes, bytes, source },
         }
     }
 
@@ -132,12 +145,19 @@ impl<D: Disk> Image<D> {
         let scratch = self.scratch.take();
         let bytes = scratch.capacity() + self.may_hold_data.capacity();
         self.scratch.set(scratch);
-        bytes as u64
+        bytes as u64 + self.paged.as_ref().map_or(0, |paged| paged.borrow().allocated_bytes())
     }
 
     /// Fills `dst` from offset `at`.
     pub(super) fn read_into(&self, at: u64, dst: &mut [u8]) -> Result<(), Error> {
         let bytes = dst.len();
+        if let Some(paged) = &self.paged {
+            let mut put = |done: u64, run: &[u8]| {
+                dst[done as usize..][..run.len()].copy_from_slice(run);
+            };
+            let done = paged.borrow_mut().runs(&self.disk, at, bytes as u64, &mut put);
+            return done.map_err(|failure| self.failed(failure));
+        }
         let some = |done| self.disk.read_at(&mut dst[done..], at + done as u64);
         // End of file: the file was truncated despite the lock.
         in_pieces(bytes, ErrorKind::UnexpectedEof, some).map_err(|(done, source)| Error::Read {
@@ -150,10 +170,14 @@ impl<D: Disk> Image<D> {
 
     /// Writes `src` at offset `at`.
     pub(super) fn write(&mut self, at: u64, src: &[u8]) -> Result<(), Error> {
-        let Some(last) = (src.len() as u64).checked_sub(1) else { return Ok(()) };
-        // Set first: a write that fails may still have changed bytes.
-        let regions = (at / REGION_BYTES) as usize..=((at + last) / REGION_BYTES) as usize;
-        self.may_hold_data[regions].fill(true);
+        self.will_write(at, src.len() as u64);
+        if let Some(paged) = &self.paged {
+            let mut put = |done: u64, run: &mut [u8]| {
+                run.copy_from_slice(&src[done as usize..][..run.len()]);
+            };
+            let done = paged.borrow_mut().write_runs(&self.disk, at, src.len() as u64, &mut put);
+            return done.map_err(|failure| self.failed(failure));
+        }
         let some = |done| self.disk.write_at(&src[done..], at + done as u64);
         in_pieces(src.len(), ErrorKind::WriteZero, some).map_err(|(done, source)| Error::Write {
             path: self.path.clone(),
@@ -161,6 +185,13 @@ impl<D: Disk> Image<D> {
             bytes: (src.len() - done) as u64,
             source,
         })
+    }
+
+    /// Marks the regions of a write. Before it: a write that fails may still have changed bytes.
+    fn will_write(&mut self, at: u64, bytes: u64) {
+        let Some(last) = bytes.checked_sub(1) else { return };
+        let regions = (at / REGION_BYTES) as usize..=((at + last) / REGION_BYTES) as usize;
+        self.may_hold_data[regions].fill(true);
     }
 
     /// Passes `bytes` bytes from `at` in order, each run with its distance from `at`.
@@ -192,6 +223,15 @@ impl<D: Disk> Image<D> {
         bytes: u64,
         f: &mut impl FnMut(u64, &mut [u8]),
     ) -> Result<(), Error> {
+        if let Some(paged) = &self.paged {
+            let mut put = |done: u64, run: &mut [u8]| {
+                run.fill(0);
+                f(done, run);
+            };
+            let done = paged.borrow_mut().write_runs(&self.disk, at, bytes, &mut put);
+            self.will_write(at, bytes);
+            return done.map_err(|failure| self.failed(failure));
+        }
         let mut scratch = self.take_scratch();
         let mut done = 0;
         let mut result = Ok(());
@@ -267,16 +307,31 @@ impl<D: Disk> Image<D> {
             let source = code.map_or_else(|| kind.into(), io::Error::from_raw_os_error);
             return Err(Error::Flush { path: self.path.clone(), earlier: true, source });
         }
+        self.write_back()?;
         self.disk.sync_data().map_err(|source| {
             self.sync_failed = Some((source.kind(), source.raw_os_error()));
             Error::Flush { path: self.path.clone(), earlier: false, source }
         })
     }
 
+    /// Writes sectors that are in memory alone to the file. On failure the rest stays for the next call.
+    fn write_back(&self) -> Result<(), Error> {
+        let Some(paged) = &self.paged else { return Ok(()) };
+        let done = paged.borrow_mut().write_back(&self.disk);
+        done.map_err(|failure| self.failed(failure))
+    }
+
     fn take_scratch(&self) -> Vec<u8> {
         let mut scratch = self.scratch.take();
         scratch.resize(SCRATCH_BYTES, 0);
         scratch
+    }
+}
+
+impl<D: Disk> Drop for Image<D> {
+    fn drop(&mut self) {
+        // As the end of a process that writes to its file at once. No flush has covered a sector that fails.
+        let _ = self.write_back();
     }
 }
 

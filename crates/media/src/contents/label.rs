@@ -3,6 +3,10 @@
 //! For a raw image it is in a file of its own, with the image's name and the suffix `.label`: the image
 //! stays, byte for byte, the host's view. A label without its image is ignored, and an image without a label
 //! has an empty one.
+//!
+//! The controller keeps state there that must outlast it: the LBA format of its namespaces, and the progress
+//! of a Sanitize, which continues after a power cut with the same pass. A medium without a label has
+//! namespaces of its own block size.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -3,31 +3,36 @@
 //! ```text
 //! shelves  [ · | · | · ]            one pointer for each 128 MiB, made with the array
 //!            │
-//! shelf    [ · | · | … | · ]        one pointer for each 64 KiB, made on the first write to it
+//! shelf    [ · | · | … | · ]        one number for each 64 KiB, made on the first write to it
 //!                │
-//! leaf     [ 65,536 bytes ]         made, zeroed, on the first write to it
+//! leaf     [ 65,536 bytes ]         taken, zeroed, from `slabs` on the first write to it
 //! ```
 //!
-//! An access is two dependent loads and then the bytes. There is no hashing, hence no rehashing in the middle
-//! of a run, and the cost of an access does not depend on earlier ones.
+//! An access is two dependent loads, one of the slab, which is in the first-level cache, and then the bytes.
+//! There is no hashing, hence no rehashing in the middle of a run, and the cost of an access does not depend
+//! on earlier ones.
+
+use super::slabs::{Leaf, LeafId, Slabs};
 
 /// Bytes per leaf: the unit of allocation, and the longest run.
 pub(super) const LEAF_BYTES: usize = 1 << LEAF_LOG2;
 const LEAF_LOG2: u32 = 16;
 
-/// Leaves per shelf. With 2,048, a touched leaf costs at worst a quarter of itself in shelf (16 KiB), and 4
+/// Leaves per shelf. With 2,048, a touched leaf costs at worst an eighth of itself in shelf (8 KiB), and 4
 /// TiB need 32,768 shelf pointers (256 KiB). Fewer leaves per shelf would let the pointers outgrow a
 /// second-level cache; more would make scattered writes pay more for shelves than for data.
 const SHELF_LEAVES: usize = 1 << SHELF_LOG2;
 const SHELF_LOG2: u32 = 11;
 
+/// Most bytes that are prefetched of one access.
+const PREFETCH_BYTES: usize = 512;
+
 /// Source of bytes that were never written. One page, so that it stays in the first-level cache.
 pub(super) static ZERO_PAGE: [u8; 4096] = [0; 4096];
 
-type Leaf = [u8; LEAF_BYTES];
-
 struct Shelf {
-    leaves: [Option<Box<Leaf>>; SHELF_LEAVES],
+    /// 0: none.
+    leaves: [LeafId; SHELF_LEAVES],
     /// Number of allocated leaves, so that an empty shelf can be freed.
     used: usize,
 }
@@ -35,6 +40,7 @@ struct Shelf {
 /// A sparse array of bytes. The owner has checked offsets against the length.
 pub(super) struct Sparse {
     shelves: Box<[Option<Box<Shelf>>]>,
+    slabs: Slabs,
     bytes: u64,
     shelves_used: u64,
     leaves_used: u64,
@@ -45,7 +51,8 @@ impl Sparse {
     pub(super) fn new(bytes: u64) -> Sparse {
         let shelves = bytes.div_ceil(1 << (LEAF_LOG2 + SHELF_LOG2));
         let shelves = (0..shelves).map(|_| None).collect();
-        Sparse { shelves, bytes, shelves_used: 0, leaves_used: 0 }
+        let slabs = Slabs::new(bytes.div_ceil(LEAF_BYTES as u64));
+        Sparse { shelves, slabs, bytes, shelves_used: 0, leaves_used: 0 }
     }
 
     /// Bytes of memory held, all levels together.
@@ -58,21 +65,25 @@ impl Sparse {
     #[inline]
     fn leaf(&self, index: u64) -> Option<&Leaf> {
         let shelf = self.shelves[(index >> SHELF_LOG2) as usize].as_ref()?;
-        shelf.leaves[index as usize % SHELF_LEAVES].as_deref()
+        match shelf.leaves[index as usize % SHELF_LEAVES] {
+            0 => None,
+            id => Some(self.slabs.leaf(id)),
+        }
     }
 
     #[inline]
     fn leaf_mut(&mut self, index: u64) -> &mut Leaf {
         let shelf = self.shelves[(index >> SHELF_LOG2) as usize].get_or_insert_with(|| {
             self.shelves_used += 1;
-            Box::new(Shelf { leaves: [const { None }; SHELF_LEAVES], used: 0 })
+            Box::new(Shelf { leaves: [0; SHELF_LEAVES], used: 0 })
         });
-        shelf.leaves[index as usize % SHELF_LEAVES].get_or_insert_with(|| {
+        let id = &mut shelf.leaves[index as usize % SHELF_LEAVES];
+        if *id == 0 {
             self.leaves_used += 1;
             shelf.used += 1;
-            // Through a vector, so that 64 KiB never pass over the stack.
-            vec![0; LEAF_BYTES].try_into().expect("the vector has the length of a leaf")
-        })
+            *id = self.slabs.take();
+        }
+        self.slabs.leaf_mut(*id)
     }
 
     /// Bytes from `at` that were never written, up to the next leaf or the end of the array.
@@ -108,6 +119,16 @@ impl Sparse {
         }
     }
 
+    /// Prefetches the first bytes of those from `at`: the hardware's own prefetcher follows a copy, and more
+    /// lines than this at once delay the copy before it.
+    #[inline]
+    pub(super) fn prefetch(&self, at: u64) {
+        if let Some(leaf) = self.leaf(at >> LEAF_LOG2) {
+            let from = at as usize % LEAF_BYTES;
+            runtime::prefetch(&leaf[from..(from + PREFETCH_BYTES).min(LEAF_BYTES)]);
+        }
+    }
+
     /// As [`Sparse::runs`], for writing; allocates missing leaves.
     #[inline]
     pub(super) fn runs_mut(&mut self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &mut [u8])) {
@@ -130,7 +151,7 @@ impl Sparse {
             let slot = &mut self.shelves[(at / SHELF_SPAN) as usize];
             let until = end.min((at / SHELF_SPAN + 1) * SHELF_SPAN);
             if let Some(shelf) = slot {
-                self.leaves_used -= shelf.discard(at, until, self.bytes) as u64;
+                self.leaves_used -= shelf.discard(&mut self.slabs, at, until, self.bytes) as u64;
                 if shelf.used == 0 {
                     *slot = None;
                     self.shelves_used -= 1;
@@ -143,7 +164,7 @@ impl Sparse {
 
 impl Shelf {
     /// Discards `at..end` on this shelf of an array of `bytes` bytes. Returns the number of leaves freed.
-    fn discard(&mut self, at: u64, end: u64, bytes: u64) -> usize {
+    fn discard(&mut self, slabs: &mut Slabs, at: u64, end: u64, bytes: u64) -> usize {
         let used = self.used;
         let mut at = at;
         while at < end {
@@ -151,14 +172,14 @@ impl Shelf {
             // The array's last leaf may be partial; it is whole if the array ends in it.
             let leaf_end = bytes.min((index + 1) << LEAF_LOG2);
             let until = end.min(leaf_end);
-            let slot = &mut self.leaves[index as usize % SHELF_LEAVES];
-            if let Some(leaf) = slot {
+            let id = &mut self.leaves[index as usize % SHELF_LEAVES];
+            if *id != 0 {
                 let from = at as usize % LEAF_BYTES;
                 if from == 0 && until == leaf_end {
-                    *slot = None;
+                    slabs.free(std::mem::take(id));
                     self.used -= 1;
                 } else {
-                    leaf[from..from + (until - at) as usize].fill(0);
+                    slabs.leaf_mut(*id)[from..from + (until - at) as usize].fill(0);
                 }
             }
             at = until;

@@ -7,6 +7,10 @@
 //!
 //! Not modelled: the disk's own interface, faults, remapped sectors, write caching. The controller's memory
 //! holds as many segments as there are detected streams.
+//!
+//! Each disk's arm is a task. The angle of a byte and the time of a stream both follow from one number: the
+//! time for which the platter turns from byte 0 to that byte. Bytes of a read-ahead segment pass the head at
+//! known times.
 
 mod arm;
 mod mechanics;
@@ -15,7 +19,7 @@ use std::rc::Rc;
 
 use arm::{Arm, Wanted};
 pub use mechanics::Mechanics;
-use runtime::{Key, Rt, Time, Waits};
+use runtime::{Key, Rt, Time, Waits, stage};
 
 use crate::banked::{Banked, Pace};
 use crate::contents::Contents;
@@ -88,7 +92,10 @@ impl Disks {
         let arms: Vec<_> = (0..disks).map(|_| Arm::start(rt, &array.mechanics, streams)).collect();
         Disks {
             rt: rt.clone(),
-            waits: Waits { turn: rt.stage("media wait"), service: rt.stage("media") },
+            waits: Waits {
+                turn: stage!(rt, crate::banked::STAGES, "media wait"),
+                service: stage!(rt, crate::banked::STAGES, "media"),
+            },
             contents: Banked::new(rt, contents, Pace::Immediate),
             array,
             arms,

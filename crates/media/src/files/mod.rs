@@ -5,6 +5,7 @@
 //! the data of hosts.
 
 mod faults;
+pub(crate) mod paged;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::file::{beside_name, own_name};
 use super::journal::frame::{self, Ending, Scan};
 use super::journal::path_of;
 use super::journal::replay::{Fits, fits};
 use super::rows::Rows;
-use super::state::{beside_name, own_name};
 use super::{Error, HOPELESS, Held, Lock, Nand, PageAt};
 use crate::files::Files;
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::file::own_name;
+use super::journal::path_of;
 use super::rows::Rows;
-use super::{Block, Data, Error, Held, Laid, Nand, PageAt, Tables, WHOLE};
+use super::{Block, Data, Error, Held, Laid, Nand, PageAt, Spec, Tables, WHOLE, pages};
 use crate::contents::{Keep, STAMP_BYTES};
 
 /// Maximum number of free spare bytes per page in a laid block.
@@ -16,6 +18,23 @@ pub(super) fn laid_rows(laid: &dyn Laid, tables: &Tables, rows: u16) -> Rows {
         laid.spare(page, &mut row[tables.data..]);
     }
     Rows { width: tables.width, bytes }
+}
+
+/// Appends the stored bytes of a page to `rows`.
+fn append(spec: &Spec, tables: &Tables, rows: &mut Vec<u8>, data: Data<'_>, spare: &[u8]) {
+    let begin = rows.len();
+    match (spec.keep, data) {
+        (_, Data::Zeros) => {}
+        (Keep::Everything, Data::Bytes(bytes)) | (_, Data::Kept(bytes)) => rows.extend(bytes),
+        (Keep::Stamps, Data::Bytes(bytes)) => {
+            for block in bytes.chunks_exact(spec.block_bytes as usize) {
+                rows.extend(&block[..STAMP_BYTES]);
+            }
+        }
+    }
+    rows.resize(begin + tables.data, 0);
+    rows.extend(spare);
+    rows.resize(begin + tables.width, 0);
 }
 
 impl Nand {
@@ -45,8 +64,140 @@ impl Nand {
         Ok(())
     }
 
-    /// Appends the row of a page to its block.
-    pub(super) fn put(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) {
+    /// Keeps rows in a file beside this state from now on, with `resident_bytes` of memory for those in use.
+    /// Only the owner of the state may write: with `writable` false, new rows are in memory. Called after the
+    /// state was loaded and its journal replayed, before any other change.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn keep_pages(
+        &mut self,
+        state: &std::path::Path,
+        resident_bytes: u64,
+        writable: bool,
+    ) -> Result<(), Error> {
+        if !writable {
+            return Ok(());
+        }
+        let state = own_name(state)?;
+        let (width, rows) = (self.tables.width, self.spec.geometry.pages());
+        let mut pages = match self.pages.take() {
+            Some(pages) => pages,
+            None => Box::new(pages::Pages::create(&self.files, &state, width, rows)?),
+        };
+        pages.own(&self.files, resident_bytes)?;
+        let journal = path_of(&state);
+        let failed = |source| Error::Io { path: journal.clone(), attempt: "look for it", source };
+        if !self.files.exists(&journal).map_err(failed)? {
+            // The state alone is durable, and this is it.
+            pages.has_state(self.areas());
+        }
+        self.pages = Some(pages);
+        Ok(())
+    }
+
+    /// Areas of all blocks that have one.
+    pub(super) fn areas(&self) -> impl Iterator<Item = u32> {
+        self.blocks.iter().filter_map(|block| match block.held {
+            Held::Filed(area) => Some(area),
+            _ => None,
+        })
+    }
+
+    /// True if rows are in a file of pages.
+    pub fn has_pages(&self) -> bool {
+        self.areas().next().is_some()
+    }
+
+    /// The file of pages, if new rows go there.
+    pub(super) fn own_pages(&mut self) -> Option<&mut pages::Pages> {
+        self.pages.as_deref_mut().filter(|pages| pages.writable)
+    }
+
+    /// Moves the rows of a block to the file of pages.
+    pub(super) fn file_block(&mut self, block: u32) -> Result<(), Error> {
+        if let Held::Stored = self.blocks[block as usize].held {
+            self.load(block)?;
+        }
+        let count = usize::from(self.blocks[block as usize].next);
+        let width = self.tables.width;
+        let rows = match &self.blocks[block as usize].held {
+            Held::Nothing | Held::Stored | Held::Filed(_) => return Ok(()),
+            Held::Rows(rows) => rows.clone(),
+            Held::Packed(packed) => Arc::new(packed.unpack(width, count)),
+            Held::Laid(laid) => Arc::new(laid_rows(&**laid, &self.tables, count as u16)),
+        };
+        let Some(pages) = self.own_pages() else { return Ok(()) };
+        let area = pages.take();
+        for row in 0..count {
+            if let Err(error) = pages.push(area, rows.row(row)) {
+                pages.give_up(area, true);
+                return Err(error);
+            }
+        }
+        self.blocks[block as usize].held = Held::Filed(area);
+        Ok(())
+    }
+
+    /// Takes the rows of a block from the file of pages into memory.
+    pub(super) fn unfile_block(&mut self, block: u32) -> Result<(), Error> {
+        let Held::Filed(area) = self.blocks[block as usize].held else { return Ok(()) };
+        let Some(pages) = &self.pages else { unreachable!("a block in a file of pages") };
+        let width = self.tables.width;
+        let most = width * self.spec.geometry.pages() as usize;
+        let mut bytes = Vec::with_capacity(most);
+        for row in 0..u32::from(self.blocks[block as usize].next) {
+            pages.with(area, row, 0, width, |row| bytes.extend_from_slice(row))?;
+        }
+        self.blocks[block as usize].held = Held::Rows(Arc::new(Rows { width, bytes }));
+        Ok(())
+    }
+
+    /// Appends the row of a page to its block. On an error nothing has changed.
+    pub(super) fn put(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
+        let held = &self.blocks[at.block as usize].held;
+        let (is_empty, is_filed) = (matches!(held, Held::Nothing), matches!(held, Held::Filed(_)));
+        if self.own_pages().is_some() && (is_empty || is_filed) {
+            return self.put_in_file(at, data, spare);
+        }
+        if is_filed {
+            self.unfile_block(at.block)?;
+        }
+        self.put_in_memory(at, data, spare);
+        Ok(())
+    }
+
+    fn put_in_file(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
+        let (blocks, has_journal) = (self.blocks.len(), self.journal.is_some());
+        let pages = self.own_pages().expect("a file of pages");
+        // Without a journal no sync makes room: a saved state does.
+        let (taken_back, waits) = (pages.is_taken_back(), pages.wants_sync(blocks));
+        if taken_back && has_journal {
+            self.sync()?;
+        } else if waits && has_journal {
+            // If it fails the file grows, and the next flush says why.
+            let _ = self.sync();
+        }
+        let mut row = std::mem::take(&mut self.row);
+        row.clear();
+        append(&self.spec, &self.tables, &mut row, data, spare);
+        let held = &mut self.blocks[at.block as usize].held;
+        let pages = self.pages.as_deref_mut().expect("a file of pages");
+        let area = match held {
+            Held::Filed(area) => *area,
+            _ => pages.take(),
+        };
+        let done = pages.push(area, &row);
+        if let (Err(_), Held::Nothing) = (&done, &*held) {
+            pages.give_up(area, true);
+        } else {
+            *held = Held::Filed(area);
+        }
+        self.row = row;
+        done.map(drop)
+    }
+
+    fn put_in_memory(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) {
         let Nand { spec, tables, pool, .. } = self;
         let block = &mut self.blocks[at.block as usize];
         if let Held::Nothing = block.held {
@@ -57,20 +208,7 @@ impl Nand {
         let Held::Rows(rows) = &mut block.held else {
             unreachable!("a block with room for a page is not packed");
         };
-        let rows = &mut Arc::make_mut(rows).bytes;
-        let begin = rows.len();
-        match (spec.keep, data) {
-            (_, Data::Zeros) => {}
-            (Keep::Everything, Data::Bytes(bytes)) | (_, Data::Kept(bytes)) => rows.extend(bytes),
-            (Keep::Stamps, Data::Bytes(bytes)) => {
-                for block in bytes.chunks_exact(spec.block_bytes as usize) {
-                    rows.extend(&block[..STAMP_BYTES]);
-                }
-            }
-        }
-        rows.resize(begin + tables.data, 0);
-        rows.extend(spare);
-        rows.resize(begin + tables.width, 0);
+        append(spec, tables, &mut Arc::make_mut(rows).bytes, data, spare);
     }
 
     /// Packs the stamps of a full block, and recycles its memory.
@@ -85,8 +223,14 @@ impl Nand {
         self.take_back(rows);
     }
 
-    /// Recycles the memory of a block's contents, unless a fork still reads it.
+    /// Recycles the memory or the area of a block's contents, unless a fork still reads it.
     pub(super) fn take_back(&mut self, held: Held) {
+        if let Held::Filed(area) = held {
+            let has_journal = self.journal.is_some();
+            let pages = self.pages.as_deref_mut().expect("a file of pages");
+            pages.give_up(area, has_journal);
+            return;
+        }
         let most = (self.spec.geometry.all_dies() * self.spec.geometry.planes) as usize;
         if let Held::Rows(mut rows) = held
             && let Some(alone) = Arc::get_mut(&mut rows)
@@ -109,6 +253,10 @@ impl Nand {
                 let rows = laid_rows(&**laid, &self.tables, state.next);
                 state.held = Held::Rows(Arc::new(rows));
             }
+            Held::Filed(area) => {
+                let pages = self.pages.as_deref_mut().expect("a file of pages");
+                pages.pop(*area);
+            }
             Held::Nothing | Held::Rows(_) | Held::Stored => {}
         }
         state.next -= 1;
@@ -120,7 +268,8 @@ impl Nand {
 
     /// Passes the stored part of a unit of a programmed page to `put`, run by run, each with its offset in
     /// the unit; all other bytes are zero. Returns false, and passes nothing, if the page is not programmed
-    /// or its block is still in its file: call [`Nand::sense`] first.
+    /// or its block is still in its file: call [`Nand::sense`] first. Rows in a file of pages are read
+    /// again if they have left memory since; false if that fails.
     ///
     /// # Panics
     /// If the block is out of range.
@@ -152,6 +301,18 @@ impl Nand {
                     packed.copy(at.page as usize, from + place * STAMP_BYTES, &mut stamp);
                     put(place as u32 * apart, &stamp);
                 }
+            }
+            Held::Filed(area) => {
+                let page = at.page;
+                let all = |row: &[u8]| {
+                    for (place, run) in row.chunks_exact(bytes).enumerate() {
+                        put(place as u32 * apart, run);
+                    }
+                };
+                return self
+                    .pages
+                    .as_ref()
+                    .is_some_and(|pages| pages.with(*area, page, from, kept, all).is_ok());
             }
             // All zero.
             Held::Laid(_) => {}
@@ -185,6 +346,13 @@ impl Nand {
         self.copy(at, self.tables.data + from as usize, out)
     }
 
+    /// Reason why a programmed page that is in the file of pages could not be read; the last one.
+    pub fn row_error(&self, at: PageAt) -> Option<String> {
+        let block = &self.blocks[at.block as usize];
+        let is_filed = matches!(block.held, Held::Filed(_)) && at.page < u32::from(block.next);
+        if is_filed { self.pages.as_ref()?.error() } else { None }
+    }
+
     fn copy(&self, at: PageAt, from: usize, out: &mut [u8]) -> bool {
         let block = &self.blocks[at.block as usize];
         if at.page >= u32::from(block.next) {
@@ -195,6 +363,12 @@ impl Nand {
                 out.copy_from_slice(&rows.row(at.page as usize)[from..from + out.len()]);
             }
             Held::Packed(packed) => packed.copy(at.page as usize, from, out),
+            Held::Filed(area) => {
+                let (page, bytes) = (at.page, out.len());
+                return self.pages.as_ref().is_some_and(|pages| {
+                    pages.with(*area, page, from, bytes, |row| out.copy_from_slice(row)).is_ok()
+                });
+            }
             Held::Laid(laid) if from < self.tables.data => {
                 let (zeros, spare) = out.split_at_mut(out.len().min(self.tables.data - from));
                 zeros.fill(0);
@@ -217,12 +391,13 @@ impl Nand {
             Held::Rows(rows) => rows.bytes.capacity() as u64,
             Held::Packed(packed) => packed.allocated_bytes(),
             Held::Laid(laid) => laid.allocated_bytes(),
-            Held::Nothing | Held::Stored => 0,
+            Held::Nothing | Held::Stored | Held::Filed(_) => 0,
         });
         let pool = self.pool.iter().map(|rows| rows.bytes.capacity() as u64);
+        let filed = self.pages.as_ref().map_or(0, |pages| pages.allocated_bytes());
         let whole = self.whole.values().map(|unit| unit.len() as u64 + 48);
         let sum: u64 = blocks.chain(pool).chain(whole).sum();
         let table = self.blocks.capacity() * size_of::<Block>() + self.tables.cells.len() * 6;
-        sum + (table + self.harm.len() * 24) as u64
+        filed + sum + (table + self.harm.len() * 24) as u64
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::state::{beside_name, own_name};
+use super::file::{beside_name, own_name};
 use super::{Error, Nand};
 
 /// A locked state. Unlocked when the last clone is dropped, and at any end of the process.

@@ -10,10 +10,38 @@ impl Nand {
     /// # Errors
     /// [`Error::Range`], [`Error::Bad`], [`Error::Order`], [`Error::Length`]: nothing has changed.
     /// [`Error::ProgramFailed`]: the page is used up and unreadable. [`Error::Io`], [`Error::State`]: the
-    /// block cannot be loaded from its file; nothing has changed.
+    /// block cannot be loaded from its file, or the row not be written; nothing has changed.
     pub fn program(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
-        self.check(at)?;
         self.check_lengths(data, spare)?;
+        let fails = self.program_fails(at)?;
+        if let Held::Stored = self.blocks[at.block as usize].held {
+            self.load(at.block)?;
+        }
+        self.put(at, data, spare)?;
+        self.note_program(at);
+        self.programmed(at, fails)
+    }
+
+    /// As [`program`](Nand::program), of a row that is in the file of pages already.
+    pub(super) fn program_filed(&mut self, at: PageAt, area: u32, sum: u64) -> Result<(), Error> {
+        let fails = self.program_fails(at)?;
+        let block = &mut self.blocks[at.block as usize];
+        let fits = match block.held {
+            Held::Nothing => at.page == 0,
+            Held::Filed(own) => own == area,
+            _ => false,
+        };
+        let pages = self.pages.as_deref_mut().filter(|_| fits).ok_or(Error::Range { at })?;
+        if !pages.found(area, &[sum]) {
+            return Err(Error::Range { at });
+        }
+        block.held = Held::Filed(area);
+        self.programmed(at, fails)
+    }
+
+    /// Checks that this page is the next of its block, and draws the result of its program.
+    fn program_fails(&self, at: PageAt) -> Result<bool, Error> {
+        self.check(at)?;
         let block = &self.blocks[at.block as usize];
         if block.flags & BAD != 0 {
             return Err(Error::Bad { block: at.block });
@@ -23,13 +51,11 @@ impl Nand {
             return Err(Error::Order { at, next });
         }
         let place = mix(self.tables.seeds.programs, at, block.erases);
-        let fails = block.flags & FAILED != 0
-            || self.spec.errors.happens(self.spec.errors.program_fails, block.erases, place);
-        if let Held::Stored = block.held {
-            self.load(at.block)?;
-        }
-        self.put(at, data, spare);
-        self.note_program(at);
+        Ok(block.flags & FAILED != 0
+            || self.spec.errors.happens(self.spec.errors.program_fails, block.erases, place))
+    }
+
+    fn programmed(&mut self, at: PageAt, fails: bool) -> Result<(), Error> {
         let block = &mut self.blocks[at.block as usize];
         if block.next == 0 {
             block.born_s = self.age_s;
@@ -192,8 +218,13 @@ impl Nand {
         }
         let block = &mut self.blocks[at.block as usize];
         block.reads = block.reads.saturating_add(1);
-        if let Held::Stored = block.held {
-            self.load(at.block)?;
+        match block.held {
+            Held::Stored => self.load(at.block)?,
+            Held::Filed(area) if at.page < u32::from(block.next) => {
+                let pages = self.pages.as_ref().expect("a file of pages");
+                pages.load(area, at.page)?;
+            }
+            _ => {}
         }
         Ok(self.validate(at, units, step))
     }

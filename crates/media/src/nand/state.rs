@@ -11,13 +11,18 @@
 //! Loading reads everything except the rows: those of a block are read on first access to one of its pages,
 //! and have a checksum of their own. So a drive of any size loads immediately, and the same file, which is
 //! never modified, can be loaded several times. All numbers are little-endian 64-bit words.
+//!
+//! Several drives may share one file, and a fork shares all full blocks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::file::{BadChecksum, beside_name, checksum, own_name, refuse};
 use super::journal::frame::Position;
 use super::journal::replay::stands_in_the_way;
 use super::kept::laid_rows;
+use super::lineage::Lineage;
+use super::pages;
 use super::rows::{Packed, Room, Rows};
 use super::{Block, Cell, Error, Errors, FLAGS, Geometry, Held, Nand, Order, PageAt, Spec, Tables};
 use crate::contents::Keep;
@@ -30,41 +35,6 @@ const HEADER_BYTES: usize = 128;
 /// Version 1 has a shorter header without journal position and generation.
 const OLD_HEADER_BYTES: usize = 64;
 
-/// Identity of the state, and of the journal that belongs to it.
-#[derive(Clone, Default)]
-pub(super) struct Lineage {
-    /// Id of the state that was loaded or written last: the checksum of its header.
-    pub id: u64,
-    /// Number of times that it was rewritten.
-    pub generation: u64,
-    /// Journal position up to which that state includes the journal.
-    pub saved: Position,
-    /// Journal position of this flash.
-    pub position: Position,
-    /// The journal that was replayed.
-    pub replayed: Option<PathBuf>,
-    /// That journal belongs to another state.
-    pub aside: bool,
-}
-
-/// Appends a suffix to a file name.
-pub(super) fn beside_name(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
-}
-
-/// Real path of a state that may be a symbolic link: lock and journal are next to the real file, and a rename
-/// replaces the file and not the link.
-pub(super) fn own_name(path: &Path) -> Result<PathBuf, Error> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => std::fs::canonicalize(path).map_err(|source| {
-            Error::Io { path: path.into(), attempt: "follow the link to the state", source }
-        }),
-        _ => Ok(path.into()),
-    }
-}
-
 /// Location of a block's rows in the file.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -73,6 +43,8 @@ struct Place {
     sum: u64,
     rows: usize,
     packed: bool,
+    /// The rows are in the file of pages; here are their area and their checksums, a word each.
+    filed: bool,
 }
 
 /// File that a state was loaded from.
@@ -80,25 +52,6 @@ pub(super) struct Source {
     file: Opened,
     path: PathBuf,
     places: Vec<Place>,
-}
-
-/// Checksum against accidental damage, not malice: one multiplication per word.
-pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    let mut sum = 0x9e37_79b9_7f4a_7c15 ^ bytes.len() as u64;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        sum = (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        sum ^= sum >> 32;
-    }
-    for byte in rest {
-        sum = (sum ^ u64::from(*byte)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        sum ^= sum >> 32;
-    }
-    sum
-}
-
-pub(super) fn refuse(path: &Path, field: &'static str, found: impl Into<String>) -> Error {
-    Error::State { path: path.into(), field, found: found.into() }
 }
 
 impl Source {
@@ -151,6 +104,12 @@ impl Nand {
 
     /// Writes the state alone. It is on disk when this returns.
     pub(super) fn write_state(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
+        if self.own_pages().is_some() {
+            for block in 0..self.blocks.len() as u32 {
+                self.file_block(block)?;
+            }
+            self.sync_pages()?;
+        }
         self.seal_journal(path);
         let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
         let new = beside_name(path, ".new");
@@ -170,6 +129,12 @@ impl Nand {
         let lineage = &mut self.lineage;
         (lineage.id, lineage.generation) = (id, lineage.generation + 1);
         lineage.saved = lineage.position;
+        if let Some(mut pages) = self.pages.take() {
+            if pages.writable {
+                pages.has_state(self.areas());
+            }
+            self.pages = Some(pages);
+        }
         Ok(())
     }
 
@@ -185,10 +150,11 @@ impl Nand {
         file.write(beside).map_err(failed)?;
         let (mut places, mut at) = (self.no_places(), begin);
         for (block, place) in places.iter_mut().enumerate() {
-            let Some((packed, bytes)) = self.rows_of(block as u32)? else { continue };
+            let Some((kind, bytes)) = self.rows_of(block as u32)? else { continue };
             let rows = usize::from(self.blocks[block].next);
             let (sum, length) = (checksum(&bytes), bytes.len() as u64);
-            *place = Place { at, bytes: length, sum, rows, packed };
+            let (packed, filed) = (kind == Stored::Packed, kind == Stored::Filed);
+            *place = Place { at, bytes: length, sum, rows, packed, filed };
             file.write(&bytes).map_err(failed)?;
             at += length;
         }
@@ -211,21 +177,27 @@ impl Nand {
         vec![Place::default(); self.blocks.len()]
     }
 
-    /// Serialized rows of a block, and whether they are packed.
-    fn rows_of(&self, block: u32) -> Result<Option<(bool, Vec<u8>)>, Error> {
+    /// Serialized rows of a block, and their form.
+    fn rows_of(&self, block: u32) -> Result<Option<(Stored, Vec<u8>)>, Error> {
         Ok(match (&self.blocks[block as usize].held, &self.source) {
-            (Held::Rows(rows), _) => Some((false, rows.bytes.clone())),
-            (Held::Packed(packed), _) => Some((true, packed.to_bytes())),
+            (Held::Rows(rows), _) => Some((Stored::Plain, rows.bytes.clone())),
+            (Held::Packed(packed), _) => Some((Stored::Packed, packed.to_bytes())),
             (Held::Laid(laid), _) => {
                 let rows = laid_rows(&**laid, &self.tables, self.blocks[block as usize].next);
                 Some(match self.spec.keep {
-                    Keep::Everything => (false, rows.bytes),
-                    Keep::Stamps => (true, rows.pack(&mut Room::default()).to_bytes()),
+                    Keep::Everything => (Stored::Plain, rows.bytes),
+                    Keep::Stamps => (Stored::Packed, rows.pack(&mut Room::default()).to_bytes()),
                 })
             }
             (Held::Stored, Some(source)) => {
                 let (place, bytes) = source.bytes(block)?;
-                Some((place.packed, bytes))
+                Some((if place.packed { Stored::Packed } else { Stored::Plain }, bytes))
+            }
+            (Held::Filed(area), _) => {
+                let pages = self.pages.as_ref().expect("a file of pages");
+                let words =
+                    std::iter::once(u64::from(*area)).chain(pages.sums(*area).iter().copied());
+                Some((Stored::Filed, words.flat_map(u64::to_le_bytes).collect()))
             }
             (Held::Stored | Held::Nothing, _) => None,
         })
@@ -237,7 +209,7 @@ impl Nand {
         for (block, place) in self.blocks.iter().zip(places) {
             let few = u64::from(block.next) | u64::from(block.flags) << 16;
             words.extend([
-                few | u64::from(place.packed) << 24,
+                few | u64::from(place.packed) << 24 | u64::from(place.filed) << 25,
                 u64::from(block.erases) << 32 | u64::from(block.reads),
                 block.born_s.into(),
                 place.at,
@@ -272,14 +244,14 @@ impl Nand {
     pub fn load_with(files: Files, path: &Path) -> Result<(Nand, Vec<u8>), Error> {
         let path = own_name(path)?;
         let (nand, beside) = Nand::load_parts(files, &path)?;
-        Ok((nand, beside.map_err(|found| refuse(&path, "beside", found))?))
+        Ok((nand, beside.map_err(|error| refuse(&path, "beside", error.to_string()))?))
     }
 
     /// The flash, and the owner's bytes or the error in them.
     pub(super) fn load_parts(
         files: Files,
         path: &Path,
-    ) -> Result<(Nand, Result<Vec<u8>, String>), Error> {
+    ) -> Result<(Nand, Result<Vec<u8>, BadChecksum>), Error> {
         let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
         let file = files.open(path).map_err(failed("open the state"))?;
         let length = file.length().map_err(failed("ask for its length"))?;
@@ -299,14 +271,16 @@ impl Nand {
         let at = at + header.meta_bytes;
         let beside = read(header.beside_bytes, at, "read what was kept beside")?;
         if checksum(&meta) != header.meta_sum {
-            return Err(refuse(path, "meta", "its checksum is wrong"));
+            return Err(refuse(path, "meta", BadChecksum.to_string()));
         }
         let good = checksum(&beside) == header.beside_sum;
-        let beside = if good { Ok(beside) } else { Err("its checksum is wrong".into()) };
+        let beside = if good { Ok(beside) } else { Err(BadChecksum) };
         let mut words = Words { path, words: meta.as_chunks().0.iter() };
         let (mut nand, places) = words.nand(length)?;
-        nand.source = Some(Arc::new(Source { file, path: path.into(), places }));
+        let source = Source { file, path: path.into(), places };
         nand.files = files;
+        nand.open_pages(path, &source)?;
+        nand.source = Some(Arc::new(source));
         nand.lineage = Lineage {
             id: header.id,
             generation: header.generation,
@@ -315,6 +289,44 @@ impl Nand {
         };
         nand.version = header.version;
         Ok((nand, beside))
+    }
+}
+
+/// Form of the rows of a block in a state file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Plain,
+    Packed,
+    Filed,
+}
+
+impl Nand {
+    /// Opens the file of pages, if there is one, and takes the areas of blocks from the state.
+    fn open_pages(&mut self, path: &Path, source: &Source) -> Result<(), Error> {
+        let pages_path = pages::path_of(path);
+        let failed = |source| Error::Io { path: pages_path, attempt: "look for the pages", source };
+        let is_used = source.places.iter().any(|place| place.filed);
+        if !is_used && !self.files.exists(&pages::path_of(path)).map_err(failed)? {
+            return Ok(());
+        }
+        let (width, rows) = (self.tables.width, self.spec.geometry.pages());
+        let mut pages = pages::Pages::open(&self.files, path, width, rows)?;
+        for (block, place) in (0..).zip(&source.places).filter(|(_, place)| place.filed) {
+            let (_, bytes) = source.bytes(block)?;
+            let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            let area = words.next().and_then(|area| u32::try_from(area).ok());
+            let sums: Vec<u64> = words.collect();
+            let area = area.filter(|area| sums.is_empty() || pages.found(*area, &sums));
+            let area = area.ok_or_else(|| {
+                refuse(path, "rows", format!("those of block {block} are not in the file of pages"))
+            })?;
+            self.blocks[block as usize].held = match place.rows {
+                0 => Held::Nothing,
+                _ => Held::Filed(area),
+            };
+        }
+        self.pages = Some(Box::new(pages));
+        Ok(())
     }
 }
 
@@ -451,16 +463,21 @@ impl Words<'_> {
         let born_s = self.small("block")?;
         let [at, bytes, sum] = [self.next("block")?, self.next("block")?, self.next("block")?];
         let (next, flags) = (few as u16, (few >> 16) as u8);
-        let (rows, packed) = (usize::from(next), few >> 24 == 1);
+        let (rows, form) = (usize::from(next), few >> 24);
         let plain = (rows * tables.width) as u64;
-        let fits = if packed { bytes <= 2 * (tables.width as u64) + plain } else { bytes == plain };
+        let (packed, filed) = (form == 1, form == 2);
+        let fits = match form {
+            0 => bytes == plain,
+            1 => bytes <= 2 * (tables.width as u64) + plain,
+            _ => bytes == 8 + 8 * rows as u64,
+        };
         let inside = at.checked_add(bytes).is_some_and(|end| end <= length);
         let in_block = u32::from(next) <= spec.geometry.pages();
-        let good = few >> 25 == 0 && flags & !FLAGS == 0 && in_block && fits && inside;
+        let good = form <= 2 && flags & !FLAGS == 0 && in_block && fits && inside;
         let held = if bytes == 0 { Held::Nothing } else { Held::Stored };
         let (erases, reads) = ((counts >> 32) as u32, counts as u32);
         let block = Block { held, erases, reads, born_s, next, flags };
-        Ok(good.then_some((block, Place { at, bytes, sum, rows, packed })))
+        Ok(good.then_some((block, Place { at, bytes, sum, rows, packed, filed })))
     }
 
     fn spec(&mut self) -> Result<Spec, Error> {

@@ -11,8 +11,11 @@ use media::files::{Fault, Faults, Files};
 
 const CAPACITY: u64 = 32 << 10;
 
-fn open(path: &Path, faults: &Arc<Faults>) -> Result<Contents, Error> {
-    let backing = Backing::File(path.into());
+fn open(path: &Path, faults: &Arc<Faults>, is_bounded: bool) -> Result<Contents, Error> {
+    let backing = match is_bounded {
+        true => Backing::Bounded { path: path.into(), resident_bytes: 1 << 20 },
+        false => Backing::File(path.into()),
+    };
     let (keep, block_bytes) = (Keep::Everything, 4096);
     let spec = Spec { capacity_bytes: CAPACITY, block_bytes, keep, backing };
     Contents::with_files(spec, &Files::failing(faults.clone()))
@@ -56,8 +59,8 @@ fn check(contents: &mut Contents, kept: &Kept, case: &str) {
     assert!(label >= kept.label, "{case}: label {label}, expected at least {}", kept.label);
 }
 
-fn fail_at(call: u64, count: u64, fault: Fault) -> bool {
-    let case = format!("call {call}, {count} calls, {fault:?}");
+fn fail_at(call: u64, count: u64, fault: Fault, is_bounded: bool) -> bool {
+    let case = format!("call {call}, {count} calls, {fault:?}, bounded: {is_bounded}");
     let scratch = Scratch::new("contents-faults");
     let path = scratch.join("disk.img");
     // Label of an earlier image.
@@ -66,20 +69,21 @@ fn fail_at(call: u64, count: u64, fault: Fault) -> bool {
     faults.follow();
     faults.fail(call, count, fault);
     let mut kept = Kept::default();
-    if let Ok(mut contents) = open(&path, &faults) {
+    if let Ok(mut contents) = open(&path, &faults, is_bounded) {
         work(&mut contents, &mut kept, 1..25);
     }
     let fired = faults.fired() > 0;
     faults.heal();
     faults.power_cut().unwrap();
-    let mut contents = open(&path, &faults).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let mut contents =
+        open(&path, &faults, is_bounded).unwrap_or_else(|error| panic!("{case}: {error}"));
     assert_ne!(contents.label(), [255], "{case}: an earlier image's label");
     check(&mut contents, &kept, &case);
     work(&mut contents, &mut kept, 25..49);
     assert!(kept.label == 48 && kept.blocks.iter().all(|number| *number > 40), "{case}");
     drop(contents);
     faults.power_cut().unwrap();
-    check(&mut open(&path, &faults).unwrap(), &kept, &case);
+    check(&mut open(&path, &faults, is_bounded).unwrap(), &kept, &case);
     fired
 }
 
@@ -92,8 +96,11 @@ fn flushed_data_and_label_survive_every_failing_file_call() {
         (2, Fault::Error(12)),
     ];
     for (count, fault) in cases {
-        let calls = (0..).take_while(|call| fail_at(*call, count, fault)).count();
-        assert!(calls > 40, "{fault:?}: {calls}");
+        for (is_bounded, least) in [(false, 40), (true, 25)] {
+            let fails = |call: &u64| fail_at(*call, count, fault, is_bounded);
+            let calls = (0..).take_while(fails).count();
+            assert!(calls > least, "{fault:?}, bounded: {is_bounded}: {calls}");
+        }
     }
 }
 
@@ -101,7 +108,7 @@ fn flushed_data_and_label_survive_every_failing_file_call() {
 fn image_and_label_are_created_with_mode_0600() {
     let scratch = Scratch::new("contents-mode");
     let path = scratch.join("disk.img");
-    let mut contents = open(&path, &Arc::new(Faults::new())).unwrap();
+    let mut contents = open(&path, &Arc::new(Faults::new()), false).unwrap();
     contents.set_label(b"label").unwrap();
     for name in ["disk.img", "disk.img.label"] {
         let mode = std::fs::metadata(scratch.join(name)).unwrap().permissions().mode();

@@ -133,7 +133,7 @@ impl Pair {
             }
             Op::Flush => contents.flush(),
             Op::Reopen => {
-                if let Backing::File(_) = self.spec.backing {
+                if self.spec.backing != Backing::Memory {
                     self.contents = None;
                     self.contents = Some(Contents::new(self.spec.clone()).unwrap());
                 }
@@ -246,6 +246,12 @@ fn file() -> (Backing, Option<Scratch>) {
     (Backing::File(scratch.join("image")), Some(scratch))
 }
 
+/// With the least memory: sectors leave it all the time.
+fn bounded() -> (Backing, Option<Scratch>) {
+    let scratch = Scratch::new("oracle");
+    (Backing::Bounded { path: scratch.join("image"), resident_bytes: 0 }, Some(scratch))
+}
+
 #[test]
 fn memory_contents_match_oracle() {
     check(Keep::Everything, 4096, memory, 96);
@@ -262,6 +268,12 @@ fn memory_stamps_match_oracle() {
 fn file_contents_match_oracle() {
     check(Keep::Everything, 4096, file, 12);
     check(Keep::Everything, 512, file, 12);
+}
+
+#[test]
+fn bounded_file_contents_match_oracle() {
+    check(Keep::Everything, 4096, bounded, 12);
+    check(Keep::Everything, 512, bounded, 12);
 }
 
 /// Bytes of whole 512-byte blocks.

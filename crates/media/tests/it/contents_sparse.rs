@@ -47,3 +47,18 @@ fn sparse_4_tib_stamps_memory_bound() {
     contents.discard(0, CAPACITY).unwrap();
     assert_eq!(contents.allocated_bytes(), root);
 }
+
+#[test]
+fn write_stamp_zeroes_rest_of_block() {
+    for keep in [Keep::Everything, Keep::Stamps] {
+        let (capacity_bytes, backing) = (1 << 20, Backing::Memory);
+        let spec = Spec { capacity_bytes, block_bytes: 4096, keep, backing };
+        let mut contents = Contents::new(spec).unwrap();
+        contents.write(4096, &[9; 4096]).unwrap();
+        contents.write_stamp(1, *b"stamped!").unwrap();
+        let mut seen = [0xee; 4096];
+        contents.read_into(4096, &mut seen).unwrap();
+        assert_eq!(seen[..8], *b"stamped!");
+        assert_eq!(seen[8..], [0; 4088]);
+    }
+}

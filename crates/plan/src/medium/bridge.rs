@@ -1,48 +1,66 @@
-//! The table `[medium.bridge]`: several SSD controllers behind a bridge, each with the chips and the software
-//! of `[medium.flash]`. A plan may be without it; its device then has one controller, and no bridge.
+//! The table `[medium.bridge]`: several SSD controllers behind a bridge, each with the chips and the FTL of
+//! `[medium.flash]`. It is optional: without it the device has one controller and no bridge.
 
 use device::bridge::{Options, Timing};
 
-use crate::fields::{Fields, Source::Welcome};
+use crate::fields::{Fields, Source::Optional};
 
-/// A bridge, and what is behind it.
+/// A bridge and the controllers behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeOf {
     pub controllers: u32,
-    /// Bytes that lie on one before the next has its turn.
+    /// Bytes on one controller before the next one follows.
     pub stripe_bytes: u32,
-    /// Commands under way at each: 1, one after the other.
+    /// Maximum number of commands in flight at each controller.
     pub queue: u32,
-    /// What passing the bridge takes.
+    /// Longest run of adjacent writes, bytes, that completes in a buffer; `None`: all do.
+    pub small_bytes: Option<u32>,
     pub timing: Timing,
 }
 
 impl BridgeOf {
-    /// The options of the bridge: with its times, or as fast as the data are copied.
+    /// The options of the bridge, with its times or without delays.
     pub fn options(&self, modelled: bool) -> Options {
         Options {
             stripe_bytes: self.stripe_bytes,
             queue: self.queue,
+            small_bytes: self.small_bytes,
             timing: modelled.then_some(self.timing),
         }
     }
 }
 
-/// Reads the table, for blocks of so many bytes.
+/// Parses the table. `block_bytes` is none if the block size is invalid.
 pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<BridgeOf> {
-    let controllers = fields.number("controllers", Welcome, 2..=16);
+    let controllers = fields.number("controllers", Optional, 2..=16);
     let block = block_bytes.unwrap_or(512);
     let sized = |bytes: u64| bytes.is_multiple_of(block) && (512..=1 << 24).contains(&bytes);
-    let stripe = fields.size("stripe", Welcome, sized, "whole blocks, up to \"16 MiB\"");
-    let queue = fields.number("queue", Welcome, 1..=1024);
+    let stripe = fields.size("stripe", Optional, sized, "whole blocks, up to \"16 MiB\"");
+    let queue = fields.number("queue", Optional, 1..=1024);
+    let small = match fields.has("small") {
+        true => {
+            Some(fields.size("small", Optional, |bytes| bytes < 1 << 24, "less than \"16 MiB\"")?)
+        }
+        false => None,
+    };
     let conversion = fields.cost("conversion");
     let command = fields.cost("command");
-    let rate = fields.rate("link", Welcome);
+    let rate = fields.rate("link", Optional);
+    let frames = match fields.has("frames") {
+        true => fields.boolean("frames")?,
+        false => false,
+    };
     fields.done();
     Some(BridgeOf {
         controllers: controllers? as u32,
         stripe_bytes: stripe? as u32,
         queue: queue? as u32,
-        timing: Timing { conversion: conversion?, command: command?, link_bytes_per_s: rate? },
+        small_bytes: small.map(|bytes| bytes as u32),
+        timing: Timing {
+            conversion: conversion?,
+            command: command?,
+            link_bytes_per_s: rate?,
+            frames,
+        },
     })
 }

@@ -15,7 +15,7 @@ use crate::units::{size_text, span_text};
 
 pub(super) static DISKS: MediumKind = MediumKind {
     name: "disks",
-    title: "disks that rotate",
+    title: "rotating disks",
     technology: 4,
     has_metadata: false,
     read: |fields, common| common.with_model(fields, |capacity| sized(fields, capacity)),
@@ -25,9 +25,9 @@ impl Model for Array {
     fn report(&self, out: &mut String) -> fmt::Result {
         let (turn, stripe) = (self.mechanics.revolution, size_text(self.stripe_bytes));
         let ahead = if self.read_ahead { ", read ahead" } else { "" };
-        line(out, "disks", format_args!("{}, {stripe} each in turn{ahead}", self.disks))?;
-        line(out, "a turn", span_text(turn))?;
-        line(out, "seek, third of all", span_text(self.mechanics.seek_average))?;
+        line(out, "disks", format_args!("{}, striped by {stripe}{ahead}", self.disks))?;
+        line(out, "revolution", span_text(turn))?;
+        line(out, "average seek", span_text(self.mechanics.seek_average))?;
         declared::report(out, Array::KEYS, self)?;
         declared::report(out, Mechanics::KEYS, &self.mechanics)
     }
@@ -37,7 +37,7 @@ impl Model for Array {
     }
 }
 
-/// The array, which has room for the capacity.
+/// Parses the array and checks that it has room for the capacity.
 fn sized(fields: &Fields<'_>, capacity_bytes: Option<u64>) -> Option<Array> {
     let array = fields.table("disks").and_then(array)?;
     let room = array.bytes();
@@ -59,7 +59,6 @@ fn array(fields: Fields<'_>) -> Option<Array> {
     array.mechanics.is_sense().then_some(array)
 }
 
-/// What holds between its keys.
 fn check(fields: &Fields<'_>, found: &Mechanics) {
     let (inner, average) = (found.inner_track_bytes, found.seek_average);
     if inner > found.outer_track_bytes {

@@ -1,4 +1,4 @@
-//! NAND flash, with the table `[medium.flash]`: which chips, how many, and the flash software on them.
+//! NAND flash, with the table `[medium.flash]`: the chips, their number, and the FTL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,8 +10,9 @@ use media::contents::{Backing, Keep};
 use media::nand::{Errors, Geometry, Profile, Spec, Timing};
 
 use super::bridge::{self, BridgeOf};
+use super::chip_times;
 use super::{Common, KeepRule, MediumKind, Parts};
-use crate::fields::{Fields, Source::Welcome};
+use crate::fields::{Fields, Source::Optional};
 use crate::report::line;
 use crate::units::size_text;
 
@@ -23,46 +24,44 @@ pub(super) static FLASH: MediumKind = MediumKind {
     read: of_chips,
 };
 
-/// Flash, and the software that makes blocks of it.
+/// Flash chips and the FTL on them.
 #[derive(Clone, Debug)]
 pub struct Flash {
-    /// The name of its chips.
+    /// Name of the chip profile.
     pub profile: &'static str,
-    /// The chips, but for their seed, which is the run's.
+    /// The chips. Their seed is set by the run.
     pub spec: Spec,
     pub timing: Timing,
-    /// The software, but for its seed.
+    /// Options of the FTL. Its seed is set by the run.
     pub software: Options,
-    /// Capacitors carry the chips to the end of what they have begun when the power fails.
+    /// Capacitors let the chips finish operations in progress at power loss.
     pub held_up: bool,
-    /// What the drive has been through before it is used.
     pub start: Start,
-    /// Where its state is kept from run to run.
+    /// File that stores the drive's state between runs; none: the state is not saved.
     pub state: Option<PathBuf>,
 }
 
-/// What a drive has been through before it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     Fresh,
-    /// Every block was written once, in order.
+    /// Every block has been written once, sequentially.
     Filled,
-    /// Overwritten at random until the collector works at its steady rate.
+    /// Overwritten at random until garbage collection has reached its steady rate.
     Steady,
 }
 
 impl Flash {
-    /// How flash software sees its chips.
+    /// The chips as the FTL sees them.
     pub fn shape(&self) -> Shape {
         shape(&self.spec.geometry, self.held_up)
     }
 
-    /// Bytes that the host sees.
+    /// Capacity for the host in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.software.units) * u64::from(self.spec.geometry.unit_bytes)
     }
 
-    /// The options of its chips: with the times of their model, or as fast as the data are copied.
+    /// The options of the chips, with the times of their model or without delays.
     pub fn options(&self, modelled: bool) -> chips::Options {
         chips::Options {
             timing: modelled.then(|| self.timing.clone()),
@@ -80,15 +79,15 @@ impl Flash {
         let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
         let page = size_text(geometry.page_bytes.into());
         let layout = format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
-        line(out, "a die", layout)?;
-        line(out, "all of it", size_text(geometry.bytes()))?;
+        line(out, "die", layout)?;
+        line(out, "raw capacity", size_text(geometry.bytes()))?;
         let buffer = u64::from(self.software.slots) * u64::from(geometry.unit_bytes);
         let cache = format!("{:?}", self.software.cache).to_lowercase();
         line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))
     }
 }
 
-/// Reads flash, behind a bridge or not.
+/// Parses flash, and the bridge if there is one.
 fn of_chips(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
     let (block_bytes, keep) = (common.block_bytes, common.rule.map(KeepRule::keep));
     let flash = fields.table("flash").and_then(|table| read(table, block_bytes, keep));
@@ -103,7 +102,7 @@ fn of_chips(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
         false => None,
     };
     Some(Parts {
-        // It follows from the chips.
+        // The capacity follows from the chips.
         capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
         backing: Backing::Memory,
         model: None,
@@ -112,7 +111,7 @@ fn of_chips(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
     })
 }
 
-/// What a bridge makes of controllers of so many bytes: whole stripes of each.
+/// Capacity behind a bridge, in whole stripes of each controller. `bytes` is that of one controller.
 fn capacity_behind(bridge: Option<&BridgeOf>, bytes: u64) -> u64 {
     bridge.map_or(bytes, |bridge| {
         let stripe = u64::from(bridge.stripe_bytes);
@@ -120,7 +119,7 @@ fn capacity_behind(bridge: Option<&BridgeOf>, bytes: u64) -> u64 {
     })
 }
 
-/// Behind a bridge flash is new, and kept nowhere.
+/// Flash behind a bridge must be fresh and without a state file.
 fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<BridgeOf> {
     let expected = "medium.flash.start = \"fresh\" and no medium.flash.state behind a bridge";
     if flash.start != Start::Fresh || flash.state.is_some() {
@@ -134,13 +133,14 @@ fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<Bridg
     Some(bridge)
 }
 
-/// Reads the table, for blocks of so many bytes, of which this is kept.
+/// Parses the table. `block_bytes` and `keep` are none if their keys are invalid.
 fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Option<Flash> {
     let known: Vec<_> = Profile::all().into_iter().map(|one| (one.name, one.name)).collect();
     let profile = fields.choice("profile", &known).and_then(Profile::named);
-    // A bad profile has been told; the other keys are judged all the same.
+    // An invalid profile has been reported; the other keys are validated with a default one.
     let stand_in = profile.clone().unwrap_or_else(Profile::tlc);
     let geometry = geometry(&fields, &stand_in, block_bytes).filter(|_| profile.is_some());
+    let timing = chip_times::read(&fields, &stand_in.geometry, &stand_in.timing);
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
     let held_up = if fields.has("held_up") { fields.boolean("held_up") } else { Some(false) };
     let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
@@ -150,16 +150,15 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
         &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
     );
     let state = match fields.has("state") {
-        true => fields.text("state", "the path of a file that keeps the drive's state").map(Some),
+        true => fields.text("state", "the path of a file for the drive's state").map(Some),
         false => Some(None),
     };
     let lost = state.as_ref().is_some_and(Option::is_some)
         && software.as_ref().is_some_and(|software| software.cache == Cache::Protected);
     if lost {
-        // The buffer is in this process's memory, and no capacitor keeps that: what was written last would
-        // be lost, and what the collector had moved there.
-        let expected =
-            "volatile or through with medium.flash.state, where what a buffer holds is not kept";
+        // The buffer is in the memory of this process, so its data would be lost at exit although a protected
+        // buffer survives power loss.
+        let expected = "volatile or through: medium.flash.state does not include the write buffer";
         fields.error("cache", "protected", expected);
         return None;
     }
@@ -170,7 +169,7 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     Some(Flash {
         profile: profile.name,
         spec,
-        timing: profile.timing,
+        timing: timing?,
         software: software?,
         held_up: held_up?,
         start: start?,
@@ -178,11 +177,11 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     })
 }
 
-/// The layout of the named chip, with those numbers that the plan gives in the place of its own.
+/// The geometry of the profile, with the values that the plan overrides.
 fn geometry(fields: &Fields<'_>, profile: &Profile, block_bytes: Option<u64>) -> Option<Geometry> {
     let own = &profile.geometry;
     let number = |key, own: u32, most: u64| match fields.has(key) {
-        true => fields.number(key, Welcome, 1..=most).map(|n| n as u32),
+        true => fields.number(key, Optional, 1..=most).map(|n| n as u32),
         false => Some(own),
     };
     let channels = number("channels", own.channels, 64);
@@ -196,7 +195,7 @@ fn geometry(fields: &Fields<'_>, profile: &Profile, block_bytes: Option<u64>) ->
             let least = block_bytes.unwrap_or(512).max(512);
             let sized = |bytes: u64| bytes.is_power_of_two() && (least..=16_384).contains(&bytes);
             let expected = "a power of two from \"512 B\" to \"16 KiB\", whole blocks";
-            fields.size("unit", Welcome, sized, expected)
+            fields.size("unit", Optional, sized, expected)
         }
         false => Some(own.unit_bytes.into()),
     };
@@ -214,7 +213,7 @@ fn geometry(fields: &Fields<'_>, profile: &Profile, block_bytes: Option<u64>) ->
     match geometry.check() {
         Ok(()) => Some(geometry),
         Err(error) => {
-            fields.error("blocks", error.to_string(), "a layout that makes sense");
+            fields.error("blocks", error.to_string(), "a valid geometry");
             None
         }
     }
@@ -225,7 +224,7 @@ fn software(
     chips: Option<(&Geometry, Shape)>,
     block_bytes: Option<u64>,
 ) -> Option<Options> {
-    let spare = fields.number("spare_per_mille", Welcome, 1..=1000);
+    let spare = fields.number("spare_per_mille", Optional, 1..=1000);
     let cache = fields.choice(
         "cache",
         &[
@@ -235,7 +234,7 @@ fn software(
         ],
     );
     let sized = |bytes: u64| (4096..=1 << 32).contains(&bytes);
-    let buffer = fields.size("buffer", Welcome, sized, "a size from \"4 KiB\" to \"4 GiB\"");
+    let buffer = fields.size("buffer", Optional, sized, "a size from \"4 KiB\" to \"4 GiB\"");
     let collector = fields.choice(
         "collector",
         &[
@@ -249,22 +248,21 @@ fn software(
     let reserve = optional(fields, "reserve", 4, 2..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
     let map_cache = match fields.has("map_cache") {
-        true => Some(fields.size("map_cache", Welcome, |_| true, "a size such as \"4 MiB\"")?),
+        true => Some(fields.size("map_cache", Optional, |_| true, "a size such as \"4 MiB\"")?),
         false => None,
     };
+    let sized = || fields.size("capacity", Optional, |n| n > 0, "a size such as \"400 GiB\"");
+    let limit = if fields.has("capacity") { Some(sized()?) } else { None };
     let (geometry, shape) = chips?;
     let (spare, reserve) = (spare? as u32, reserve? as u32);
     check_map_cache(fields, &shape, map_cache)?;
-    // Of a chip that has bad blocks from the factory, so many a plane that more will hardly be met.
+    // Allowance for factory bad blocks: 2 % of the blocks of a plane.
     let bad = geometry.blocks / 50;
     let for_data = if map_cache.is_some() { space::without_map(&shape) } else { shape };
-    let units = Options::units_for(&for_data, spare, reserve, bad);
-    if units == 0 {
-        let found = format!("chips of {}", size_text(geometry.bytes()));
-        fields.error("blocks", found, "more of them: none are left for data");
-        return None;
-    }
-    check_spare(fields, &for_data, spare, reserve, bad)?;
+    let units = match limit {
+        Some(bytes) => limited(fields, &for_data, bytes, reserve, bad)?,
+        None => of_spare(fields, geometry, &for_data, (spare, reserve, bad))?,
+    };
     let slots = (buffer? / u64::from(shape.unit_bytes)) as u32;
     let least = shape.row_units(u32::MAX >> (32 - shape.planes));
     if slots < least {
@@ -272,7 +270,7 @@ fn software(
         fields.error(
             "buffer",
             size_text(buffer?),
-            format!("at least {row}, what one program writes"),
+            format!("at least {row}, the size of one program operation"),
         );
         return None;
     }
@@ -290,7 +288,44 @@ fn software(
     })
 }
 
-/// With fewer rows in a superblock more must be spare: `ftl::space` has the proof.
+/// Mapping units that the spare space leaves.
+fn of_spare(
+    fields: &Fields<'_>,
+    geometry: &Geometry,
+    shape: &ftl::Shape,
+    (spare, reserve, bad): (u32, u32, u32),
+) -> Option<u32> {
+    let units = Options::units_for(shape, spare, reserve, bad);
+    if units == 0 {
+        let found = format!("chips of {}", size_text(geometry.bytes()));
+        fields.error("blocks", found, "more blocks: none are left for data");
+        return None;
+    }
+    check_spare(fields, shape, spare, reserve, bad)?;
+    Some(units)
+}
+
+/// Mapping units of a capacity that is set instead of following from the spare space: at most what the least
+/// spare space leaves.
+fn limited(
+    fields: &Fields<'_>,
+    shape: &ftl::Shape,
+    bytes: u64,
+    reserve: u32,
+    bad: u32,
+) -> Option<u32> {
+    let unit = u64::from(shape.unit_bytes);
+    let least = Options::least_spare(shape, reserve, bad);
+    let most = least.map_or(0, |least| Options::units_for(shape, least, reserve, bad));
+    if bytes.is_multiple_of(unit) && bytes / unit <= u64::from(most) {
+        return Some((bytes / unit) as u32);
+    }
+    let (unit, most) = (size_text(unit), size_text(u64::from(most) * unit));
+    fields.error("capacity", size_text(bytes), format!("whole units of {unit}, at most {most}"));
+    None
+}
+
+/// Superblocks with fewer rows need more spare space: `ftl::space` has the proof.
 fn check_spare(
     fields: &Fields<'_>,
     shape: &ftl::Shape,
@@ -309,7 +344,7 @@ fn check_spare(
     None
 }
 
-/// A cache of the map has room for what a mapper has in hand.
+/// The map cache needs room for the segments that the mapper uses at a time.
 fn check_map_cache(fields: &Fields<'_>, shape: &Shape, bytes: Option<u64>) -> Option<()> {
     let least = space::least_map_cache(shape);
     match bytes {
@@ -328,5 +363,5 @@ fn optional(
     none: u64,
     range: std::ops::RangeInclusive<u64>,
 ) -> Option<u64> {
-    if fields.has(key) { fields.number(key, Welcome, range) } else { Some(none) }
+    if fields.has(key) { fields.number(key, Optional, range) } else { Some(none) }
 }

@@ -17,7 +17,7 @@ pub(super) static DRAM: MediumKind =
 
 pub(super) static PCM: MediumKind = MediumKind { name: "pcm", title: "PCM", technology: 2, ..DRAM };
 
-/// Memory; without times if its plan is for the live world alone.
+/// Memory; without timing if its plan is only for a live world.
 #[derive(Debug)]
 struct Memory(Option<Timing>);
 
@@ -28,8 +28,8 @@ impl Model for Memory {
         let row = size_text(timing.row_bytes.into());
         let rate = rate_text(timing.bytes_per_s);
         line(out, "channels", format_args!("{channels} of {banks} banks, {rate} each"))?;
-        line(out, "a row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
-        line(out, "a write", format_args!("{} reads", timing.write_factor))?;
+        line(out, "row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
+        line(out, "write", format_args!("{} times a read", timing.write_factor))?;
         declared::report(out, Timing::KEYS, timing)
     }
 
@@ -56,8 +56,8 @@ impl Model for Memory {
 
 const NO_TIMING: Missing = Missing {
     key: "medium.timing",
-    expected: "the table [medium.timing]: a simulated medium takes the time of its model, whatever \
-               medium.pace says",
+    expected: "the table [medium.timing]: a simulated medium takes the time of its model, regardless \
+               of medium.pace",
 };
 
 fn read(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_takes_time_only_where_it_is_modelled() {
+    fn memory_has_delays_only_if_modelled() {
         for name in ["live", "gen4", "dc-express"] {
             assert!(!immediate(name, true), "{name}");
             assert!(immediate(name, false), "{name}");

@@ -1,21 +1,21 @@
-//! Flash that makes no sense.
+//! Rejected `[medium.flash]` tables.
 
 use media::nand::Cell;
 
-use super::said;
+use super::parse_errors;
 use crate::{Plan, Start};
 
-/// What is said of small flash with this value, without the place.
+/// Checks the error of the plan `small-flash` with this value, without its position.
 #[track_caller]
-fn refused(key: &str, value: &str, expected: &str) {
+fn assert_rejected(key: &str, value: &str, expected: &str) {
     let key = format!("medium.{key}");
-    let said = Plan::open("small-flash", &[(key.as_str(), value)]).expect_err(value).to_string();
+    let errors = Plan::open("small-flash", &[(key.as_str(), value)]).expect_err(value).to_string();
     let place = format!("plans/small-flash.toml, --set {key}={value}: ");
-    assert_eq!(said.strip_prefix(&place).unwrap_or(&said), expected, "{key}={value}");
+    assert_eq!(errors.strip_prefix(&place).unwrap_or(&errors), expected, "{key}={value}");
 }
 
 #[test]
-fn flash_is_read_as_it_is_written() {
+fn flash_table_parses() {
     let plan = Plan::open("small-flash", &[]).unwrap_or_else(|errors| panic!("{errors}"));
     let flash = plan.medium.flash.as_ref().expect("flash");
     let read = (plan.medium.kind.name, flash.profile, flash.start);
@@ -31,61 +31,61 @@ fn flash_is_read_as_it_is_written() {
 }
 
 #[test]
-fn what_flash_is_made_of_has_its_words_and_ranges() {
-    refused(
+fn flash_keys_have_their_values_and_ranges() {
+    assert_rejected(
         "flash.profile",
         "tcl",
         "medium.flash.profile: found \"tcl\", \
          expected \"tlc\" or \"qlc\" or \"mlc\" or \"slc\" or \"test\"",
     );
-    refused(
+    assert_rejected(
         "flash.channels",
         "65",
         "medium.flash.channels: found 65, expected a whole number from 1 to 64",
     );
-    refused(
+    assert_rejected(
         "flash.blocks",
         "2",
-        "medium.flash.blocks: found chips of 1536 KiB, expected more of them: none are left for data",
+        "medium.flash.blocks: found chips of 1536 KiB, expected more blocks: none are left for data",
     );
-    refused(
+    assert_rejected(
         "flash.errors",
         "some",
         "medium.flash.errors: found \"some\", expected \"profile\" or \"none\"",
     );
-    refused(
+    assert_rejected(
         "flash.spare_per_mille",
         "0",
         "medium.flash.spare_per_mille: found 0, expected a whole number from 1 to 1000",
     );
-    refused(
+    assert_rejected(
         "flash.spare_per_mille",
         "1",
         "medium.flash.spare_per_mille: found 1, expected at least 50: \
          superblocks have 8 rows, and a reserve of 4",
     );
-    refused(
+    assert_rejected(
         "flash.reserve",
         "1",
         "medium.flash.reserve: found 1, expected a whole number from 2 to 64",
     );
-    refused(
+    assert_rejected(
         "flash.cache",
         "write-back",
         "medium.flash.cache: found \"write-back\", \
          expected \"volatile\" or \"protected\" or \"through\"",
     );
-    refused(
+    assert_rejected(
         "flash.buffer",
         "64 KiB",
-        "medium.flash.buffer: found 64 KiB, expected at least 96 KiB, what one program writes",
+        "medium.flash.buffer: found 64 KiB, expected at least 96 KiB, the size of one program operation",
     );
-    refused(
+    assert_rejected(
         "flash.map_cache",
         "4 KiB",
         "medium.flash.map_cache: found 4 KiB, expected at least 8 KiB",
     );
-    refused(
+    assert_rejected(
         "flash.unit",
         "1000 B",
         "medium.flash.unit: found \"1000 B\", \
@@ -94,45 +94,85 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
 }
 
 #[test]
-fn flash_begins_as_it_can_and_has_no_other_keys() {
-    refused(
+fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
+    assert_rejected(
         "flash.start",
         "old",
         "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"steady\"",
     );
-    refused(
+    assert_rejected(
         "flash.steady",
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
-         dies, planes, blocks, word_lines, unit, errors, held_up, spare_per_mille, cache, \
-         buffer, collector, streams, reserve, wear_spread, map_cache, start, state",
+         dies, planes, blocks, word_lines, unit, times, errors, held_up, spare_per_mille, cache, \
+         buffer, collector, streams, reserve, wear_spread, map_cache, capacity, start, state",
     );
 }
 
 #[test]
-fn flash_has_no_capacity_of_its_own_and_no_other_medium_has_chips() {
-    refused(
+fn chip_times_have_units_and_ranges() {
+    assert_rejected(
+        "flash.times.read",
+        "\"11 s\"",
+        "medium.flash.times.read: found \"11 s\", expected a span from 0 ps to 10 s, such as \"110 ns\"",
+    );
+    assert_rejected(
+        "flash.times.bus",
+        "\"0 B/s\"",
+        "medium.flash.times.bus: found \"0 B/s\", expected a rate from 1 B/s to 10 TB/s, such as \"2 GB/s\"",
+    );
+    assert_rejected(
+        "flash.times.reads",
+        "\"1 us\"",
+        "medium.flash.times.reads: found an unknown key, expected one of read, program, erase, command, \
+         decode, suspend_program, suspend_erase, resume, bus: did you mean read?",
+    );
+}
+
+#[test]
+fn capacity_of_flash_is_limited_by_the_least_spare_space() {
+    assert_rejected(
+        "flash.capacity",
+        "\"1000 B\"",
+        "medium.flash.capacity: found 1000 B, expected whole units of 4 KiB, at most 7448 KiB",
+    );
+}
+
+#[test]
+fn flash_rejects_capacity_and_dram_rejects_chips() {
+    assert_rejected(
         "capacity",
         "1 GiB",
         "medium.capacity: found an unknown key, expected one of kind, block, keep, pace, \
-         flash, bridge",
+         flash, bridge, resident",
     );
-    let said = said(&super::PLAN.replace("[medium.timing]", "[medium.flash]\n[medium.timing]"));
-    assert!(said.contains("medium.flash: found an unknown key"), "{said}");
+    let errors =
+        parse_errors(&super::PLAN.replace("[medium.timing]", "[medium.flash]\n[medium.timing]"));
+    assert!(errors.contains("medium.flash: found an unknown key"), "{errors}");
 }
 
-/// What a protected buffer holds is not in the file: neither a kill nor an orderly end would keep it.
+/// The state file does not include the write buffer, so a protected buffer would lose its data at exit.
 #[test]
-fn a_protected_buffer_is_refused_with_a_state() {
+fn protected_buffer_is_rejected_with_a_state_file() {
     let protected = ("medium.flash.cache", "protected");
-    let said = Plan::open("small-flash", &[protected, ("medium.flash.state", "drive.nand")]);
-    let said = said.expect_err("a buffer that is lost").to_string();
-    let expected = "medium.flash.cache: found protected, expected volatile or through with \
-                    medium.flash.state, where what a buffer holds is not kept";
-    assert!(said.ends_with(expected), "{said}");
+    let errors = Plan::open("small-flash", &[protected, ("medium.flash.state", "drive.nand")]);
+    let errors = errors.expect_err("a buffer that is lost").to_string();
+    let expected = "medium.flash.cache: found protected, expected volatile or through: \
+                    medium.flash.state does not include the write buffer";
+    assert!(errors.ends_with(expected), "{errors}");
     for cache in ["volatile", "through"] {
         let sets = [("medium.flash.cache", cache), ("medium.flash.state", "drive.nand")];
         Plan::open("small-flash", &sets).unwrap_or_else(|errors| panic!("{errors}"));
     }
     Plan::open("small-flash", &[protected]).unwrap_or_else(|errors| panic!("{errors}"));
+}
+
+/// Random contents are generated: they take no memory that a bound could be for.
+#[test]
+fn resident_is_refused_for_random_contents() {
+    let sets =
+        [("medium.fill_seed", "7"), ("medium.keep", "everything"), ("medium.resident", "1 MiB")];
+    Plan::open("gen4", &sets[..2]).unwrap_or_else(|errors| panic!("{errors}"));
+    let errors = Plan::open("gen4", &sets).expect_err("a bound without a file").to_string();
+    assert!(errors.contains("medium.file or medium.flash.state"), "{errors}");
 }

@@ -1,10 +1,10 @@
-//! Numbers out of their ranges, and numbers that do not go together.
+//! Values out of range, and inconsistent values.
 
-use super::{PLAN, changed, refused, said};
+use super::{PLAN, assert_rejected, changed, parse_errors};
 
 #[test]
-fn completions_share_interrupts_within_what_the_feature_can_say() {
-    let with = |lines: &str| said(&format!("{PLAN}\n[host.coalescing]\n{lines}"));
+fn coalescing_is_limited_to_the_range_of_the_feature() {
+    let with = |lines: &str| parse_errors(&format!("{PLAN}\n[host.coalescing]\n{lines}"));
     assert_eq!(with("completions = 256\nat_most = \"25.5 ms\"\n"), "no error");
     let found = with("completions = 1\nat_most = \"150 us\"\n");
     for expected in [
@@ -16,10 +16,10 @@ fn completions_share_interrupts_within_what_the_feature_can_say() {
 }
 
 #[test]
-fn shadow_doorbells_are_there_or_not() {
+fn shadow_doorbells_must_be_boolean() {
     let with = |value: &str| {
         let line = format!("shadow_doorbells = {value}\nqueue_depth = 9");
-        said(&changed("host", "queue_depth", &line))
+        parse_errors(&changed("host", "queue_depth", &line))
     };
     assert_eq!([with("true"), with("false")], ["no error", "no error"]);
     let found = with("\"often\"");
@@ -27,7 +27,7 @@ fn shadow_doorbells_are_there_or_not() {
 }
 
 #[test]
-fn blocks_are_protected_where_there_is_room_for_it() {
+fn protection_needs_a_medium_with_metadata() {
     let with = |sets: &[(&str, &str)]| match crate::Plan::open("gen4", sets) {
         Ok(_) => "no error".to_owned(),
         Err(errors) => errors.to_string(),
@@ -46,9 +46,10 @@ fn blocks_are_protected_where_there_is_room_for_it() {
 }
 
 #[test]
-fn who_guards_says_what_it_costs() {
-    let with =
-        |lines: &str| said(&changed("host", "queue_depth", &format!("{lines}\nqueue_depth = 9")));
+fn host_protection_needs_a_guard_cost() {
+    let with = |lines: &str| {
+        parse_errors(&changed("host", "queue_depth", &format!("{lines}\nqueue_depth = 9")))
+    };
     let guard = "guard = { value = \"300 ns\", source = \"assumed\" }";
     assert_eq!(with("protection = \"device\""), "no error");
     assert_eq!(with(&format!("protection = \"host\"\n{guard}")), "no error");
@@ -61,9 +62,9 @@ fn who_guards_says_what_it_costs() {
 }
 
 #[test]
-fn lists_describe_what_a_plan_says() {
+fn sgl_must_be_never_long_or_always() {
     let with = |value: &str| {
-        said(&changed("host", "queue_depth", &format!("sgl = {value}\nqueue_depth = 9")))
+        parse_errors(&changed("host", "queue_depth", &format!("sgl = {value}\nqueue_depth = 9")))
     };
     assert_eq!(["\"never\"", "\"long\"", "\"always\""].map(with), ["no error"; 3]);
     let found = with("\"short\"");
@@ -71,15 +72,15 @@ fn lists_describe_what_a_plan_says() {
 }
 
 #[test]
-fn classes_and_weights_have_their_words_and_ranges() {
-    let with = |lines: &str| said(&format!("{PLAN}\n[arbitration]\n{lines}"));
+fn arbitration_classes_and_weights_are_validated() {
+    let with = |lines: &str| parse_errors(&format!("{PLAN}\n[arbitration]\n{lines}"));
     let weights = "high = 4\nmedium = 2\nlow = 1\n";
     assert_eq!(with(&format!("classes = \"urgent low\"\n{weights}urgent_most = 8\n")), "no error");
     let found = with(&format!("classes = \"urgent lowest\"\n{weights}"));
     assert!(
         found.ends_with(
-            "arbitration.classes: found \"urgent lowest\", expected the classes of the queues, in turn: \
-             urgent, high, medium or low, with blanks between"
+            "arbitration.classes: found \"urgent lowest\", expected the classes of the queues in order: \
+             urgent, high, medium or low, separated by blanks"
         ),
         "{found}"
     );
@@ -95,7 +96,7 @@ fn classes_and_weights_have_their_words_and_ranges() {
 }
 
 #[test]
-fn power_states_fall_and_the_first_works() {
+fn power_states_must_decrease_and_start_operational() {
     let state = |milliwatts: u32, idle: bool| {
         format!(
             "[[power.states]]\nmilliwatts = {{ value = {milliwatts}, source = \"assumed\" }}\n\
@@ -103,12 +104,14 @@ fn power_states_fall_and_the_first_works() {
              leave = {{ value = \"0 us\", source = \"assumed\" }}\n"
         )
     };
-    let with = |first: String, second: String| said(&format!("{PLAN}\n[power]\n{first}{second}"));
+    let with =
+        |first: String, second: String| parse_errors(&format!("{PLAN}\n[power]\n{first}{second}"));
     assert_eq!(with(state(8, false), state(8, true)), "no error");
     let found = with(state(8, true), state(9, true));
     for expected in [
-        "power.states.0.idle: found true, expected false: the controller begins in it, and has to work",
-        "power.states: found one that takes more than the one before it, expected states by falling power",
+        "power.states.0.idle: found true, expected false: the initial state must be operational",
+        "power.states: found a state with more power than the previous one, expected states in \
+         order of decreasing power",
     ] {
         assert!(found.contains(expected), "{found}");
     }
@@ -123,19 +126,19 @@ fn power_states_fall_and_the_first_works() {
     assert!(found.contains("power.states: found 0 states, expected 1 to 32 tables"), "{found}");
 }
 
-/// `[[link.hops]]` has its own heading.
+/// The heading of `[[link.hops]]` without its outer brackets.
 const HOP: &str = "[link.hops]";
 
 #[test]
-fn the_links_numbers_have_their_ranges() {
+fn link_values_have_ranges() {
     let payload = "expected a power of two from \"128 B\" to \"4 KiB\"";
     for (key, at) in [("mps", "8:7"), ("mrrs", "9:8")] {
         for bytes in ["64 B", "192 B", "8 KiB"] {
-            refused(
+            assert_rejected(
                 "link",
                 key,
                 &format!("{key} = \"{bytes}\""),
-                // A completion is judged by the largest payload where the plan's own is no good.
+                // If `mps` is invalid, `completion_bytes` is checked against the largest payload.
                 &format!("p.toml:{at}: link.{key}: found \"{bytes}\", {payload}"),
             );
         }
@@ -187,44 +190,47 @@ fn the_links_numbers_have_their_ranges() {
             "p.toml:16:27: link.tlps_per_dllp: found 0, expected a whole number from 1 to 1024",
         ),
     ] {
-        refused("link", key, line, expected);
+        assert_rejected("link", key, line, expected);
     }
 }
 
 #[test]
-fn the_parts_of_the_link_have_their_ranges() {
-    refused(
+fn link_credits_hold_up_and_hops_have_ranges() {
+    assert_rejected(
         "link.credits",
         "posted_data",
         "posted_data = { value = 15, source = \"a table\" }",
         "p.toml:25:25: link.credits.posted_data: found 15, \
          expected units of 16 B from 16, one packet of link.mps, to 2047",
     );
-    refused(
+    assert_rejected(
         "link.credits",
         "posted_headers",
         "posted_headers = { value = 128, source = \"a table\" }",
         "p.toml:24:28: link.credits.posted_headers: found 128, \
          expected a whole number from 1 to 127",
     );
-    refused(
+    assert_rejected(
         "link.held_up",
         "one_in",
         "one_in = { value = 0, source = \"a table\" }",
         "p.toml:29:20: link.held_up.one_in: found 0, expected a whole number from 1 to 1000000000",
     );
-    refused(
+    assert_rejected(
         HOP,
         "name",
         "name = \"\"",
-        "p.toml:20:8: link.hops.0.name: found \"\", expected the name of what lies on the way",
+        "p.toml:20:8: link.hops.0.name: found \"\", expected the name of the hop",
     );
     let text = PLAN.replace("[[link.hops]]", "[link.hops]");
-    assert_eq!(said(&text), "p.toml:19:1: link.hops: found a table, expected tables [[link.hops]]");
+    assert_eq!(
+        parse_errors(&text),
+        "p.toml:19:1: link.hops: found a table, expected tables [[link.hops]]"
+    );
 }
 
 #[test]
-fn the_hosts_memory_has_its_place_and_size() {
+fn host_memory_base_and_size_have_ranges() {
     for (key, line, expected) in [
         (
             "memory_base",
@@ -264,12 +270,12 @@ fn the_hosts_memory_has_its_place_and_size() {
              (2) of host.queue_depth (64) commands with transfers of device.mdts (128 KiB)",
         ),
     ] {
-        refused("host", key, line, expected);
+        assert_rejected("host", key, line, expected);
     }
 }
 
 #[test]
-fn the_hosts_queues_have_their_ranges() {
+fn host_queues_have_ranges() {
     for (key, line, expected) in [
         (
             "cores",
@@ -307,18 +313,18 @@ fn the_hosts_queues_have_their_ranges() {
     ] {
         if let Some((first, second)) = expected.split_once('\n') {
             // More queues need more memory too: two errors, in the order of their lines.
-            let said = said(&changed("host", key, line));
-            let lines: Vec<_> = said.lines().collect();
-            assert!(lines[0].starts_with(second) && lines[1..] == [first], "{said}");
+            let errors = parse_errors(&changed("host", key, line));
+            let lines: Vec<_> = errors.lines().collect();
+            assert!(lines[0].starts_with(second) && lines[1..] == [first], "{errors}");
         } else {
-            refused("host", key, line, expected);
+            assert_rejected("host", key, line, expected);
         }
     }
 }
 
 #[test]
-fn a_queue_of_the_device_holds_a_queue_of_the_host() {
-    refused(
+fn queue_depth_must_fit_the_device_queue() {
+    assert_rejected(
         "device",
         "queue_entries",
         "queue_entries = 64",
@@ -328,7 +334,7 @@ fn a_queue_of_the_device_holds_a_queue_of_the_host() {
 }
 
 #[test]
-fn the_devices_and_the_runs_numbers_have_their_ranges() {
+fn device_and_run_values_have_ranges() {
     for (table, key, line, expected) in [
         (
             "device",
@@ -362,23 +368,23 @@ fn the_devices_and_the_runs_numbers_have_their_ranges() {
             "breakdown_sample",
             "breakdown_sample = 3",
             "p.toml:86:20: run.breakdown_sample: found 3, \
-             expected a power of two from 1, which follows every command, to 1048576",
+             expected a power of two from 1, which traces every command, to 1048576",
         ),
     ] {
-        refused(table, key, line, expected);
+        assert_rejected(table, key, line, expected);
     }
 }
 
 #[test]
-fn an_unknown_medium_kind_is_refused_with_those_that_there_are() {
-    let said = said(&changed("medium", "kind", "kind = \"nand\""));
+fn unknown_medium_kind_is_rejected_with_the_known_kinds() {
+    let errors = parse_errors(&changed("medium", "kind", "kind = \"nand\""));
     let start = "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\" or \
         \"disks\"";
-    assert!(said.starts_with(start) && said.lines().count() == 1, "{said}");
+    assert!(errors.starts_with(start) && errors.lines().count() == 1, "{errors}");
 }
 
 #[test]
-fn the_medium_makes_sense() {
+fn medium_values_have_ranges() {
     for (table, key, line, expected) in [
         (
             "medium",
@@ -405,7 +411,7 @@ fn the_medium_makes_sense() {
             "keep",
             "keep = \"stamps\"",
             "p.toml:72:8: medium.file: found \"disk.img\", expected no file, \
-             or medium.keep = \"everything\": a raw image has every byte",
+             or medium.keep = \"everything\": a raw image stores every byte",
         ),
         (
             "medium.timing",
@@ -422,6 +428,6 @@ fn the_medium_makes_sense() {
              expected a whole number from 1 to 1000000",
         ),
     ] {
-        refused(table, key, line, expected);
+        assert_rejected(table, key, line, expected);
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use runtime::{
-    Either, Entry, Line, Log, Parked, Pool, Processor, Rng, Rt, SLOT_BITS, STD_CLOCK, Signal, Span,
-    Time, Traces, Urgency, Waits, race,
+    Either, Entry, Line, Log, Parked, Pool, Processor, Rng, Rt, SPANS_MAX, STD_CLOCK, Signal, Span,
+    Time, Traces, Urgency, Waits, race, stage,
 };
 
 fn world() -> Rt {
@@ -162,8 +162,8 @@ const STAGES: &[&str] = &["turn", "service", "other end"];
 
 #[test]
 fn request_trace_stages_add_up_to_latency() {
-    let rt = Rt::simulated(Some(Traces::new(2, 4, 0, STAGES)), Log::Off);
-    let waits = Waits { turn: rt.stage("turn"), service: rt.stage("service") };
+    let rt = Rt::simulated(Some(Traces::new(2, 4, 10, 0, STAGES)), Log::Off);
+    let waits = Waits { turn: stage!(rt, STAGES, "turn"), service: stage!(rt, STAGES, "service") };
     let line = Line::default();
     line.reserve(Time::ZERO, Span::ns(30));
     let finished = rt.block_on(async {
@@ -175,7 +175,7 @@ fn request_trace_stages_add_up_to_latency() {
         rt.spawn(async move {
             other.attach_trace(1, 3);
             other.sleep(Span::ns(7)).await;
-            other.record(other.stage("other end"));
+            other.record(stage!(other, STAGES, "other end"));
             other.detach_trace();
         });
         rt.sleep(Span::ns(9)).await;
@@ -185,9 +185,85 @@ fn request_trace_stages_add_up_to_latency() {
     assert_eq!(finished.total, Span::ns(59), "2 ns that nobody named are left over");
 }
 
+/// Spans of the current task's trace: stage and end in nanoseconds.
+fn spans(rt: &Rt) -> Vec<(Option<usize>, u64)> {
+    let mut spans = Vec::new();
+    assert!(rt.trace_spans(&mut spans));
+    spans.iter().map(|span| (span.stage, ns(span.to))).collect()
+}
+
+#[test]
+fn request_trace_stores_spans_only_if_asked() {
+    let stage = |rt: &Rt| stage!(rt, STAGES, "turn");
+    let without = Rt::simulated(Some(Traces::new(1, 4, 10, 0, STAGES)), Log::Off);
+    without.begin_trace(0, 1, Time::ZERO);
+    without.record_at(stage(&without), Time::ZERO + Span::ns(5));
+    assert!(!without.trace_spans(&mut Vec::new()));
+    let with = Rt::simulated(Some(Traces::new(1, 4, 10, 0, STAGES).with_spans()), Log::Off);
+    for ends in [5, 7] {
+        with.begin_trace(0, 1, Time::ZERO);
+        with.record_at(stage(&with), Time::ZERO + Span::ns(ends));
+        assert_eq!(spans(&with), [(Some(0), ends)], "no span of the use before");
+    }
+    assert_eq!(with.trace_queue_and_slot(), Some((0, 1)));
+}
+
+#[test]
+fn request_trace_spans_follow_records_moves_and_parts() {
+    let rt = Rt::simulated(Some(Traces::new(2, 4, 10, 0, STAGES).with_spans()), Log::Off);
+    let [turn, service] = [stage!(rt, STAGES, "turn"), stage!(rt, STAGES, "service")];
+    let at = |ns| Time::ZERO + Span::ns(ns);
+    rt.block_on(async {
+        rt.begin_trace(0, 0, at(0));
+        rt.record_at(turn, at(3));
+        rt.record_at(turn, at(4));
+        rt.record_at(service, at(2));
+        rt.record_split(turn, (service, Span::ns(2)), at(9));
+        let expected = [(Some(0), 4), (Some(1), 6), (Some(0), 9)];
+        assert_eq!(
+            spans(&rt),
+            expected,
+            "a stage again extends its span; an earlier time adds none"
+        );
+        assert!(rt.move_trace_to(1, 2));
+        assert_eq!(spans(&rt), expected);
+        let whole = rt.trace();
+
+        // A part from 9 to 15 ns, which ends unnamed at 16.
+        rt.begin_trace(0, 1, at(9));
+        rt.record_at(service, at(15));
+        let (part, mut sums) = (rt.trace(), runtime::StageSums::new());
+        assert!(rt.add_trace_to(&mut sums));
+        rt.sleep_until(at(16)).await;
+        rt.attach_trace_number(whole);
+        rt.record_parts(&sums, part);
+        assert_eq!(spans(&rt)[3..], [(Some(1), 15), (None, 16)]);
+        assert_eq!(rt.finish_trace().unwrap().stages[..2], [7_000, 8_000]);
+    });
+}
+
+#[test]
+fn request_trace_with_too_many_spans_has_none() {
+    let rt = Rt::simulated(Some(Traces::new(1, 4, 10, 0, STAGES).with_spans()), Log::Off);
+    let stages = [stage!(rt, STAGES, "turn"), stage!(rt, STAGES, "service")];
+    rt.begin_trace(0, 0, Time::ZERO);
+    for number in 0..SPANS_MAX as u64 {
+        assert!(rt.trace_spans(&mut Vec::new()), "{number} spans");
+        rt.record_at(stages[number as usize % 2], Time::ZERO + Span::ns(number + 1));
+    }
+    assert_eq!(spans(&rt).len(), SPANS_MAX);
+    for number in SPANS_MAX as u64..SPANS_MAX as u64 + 3 {
+        rt.record_at(stages[number as usize % 2], Time::ZERO + Span::ns(number + 1));
+        assert!(!rt.trace_spans(&mut Vec::new()));
+    }
+    rt.begin_trace(0, 1, Time::ZERO);
+    rt.record_at(stages[0], Time::ZERO + Span::ns(1));
+    assert_eq!(spans(&rt), [(Some(0), 1)], "the next row is untouched");
+}
+
 #[test]
 fn request_trace_sampling_by_slot_and_use() {
-    let rt = Rt::simulated(Some(Traces::new(1, 8, 2, STAGES)), Log::Off);
+    let rt = Rt::simulated(Some(Traces::new(1, 8, 10, 2, STAGES)), Log::Off);
     let followed: Vec<u16> = (0..8)
         .filter(|command| {
             rt.begin_trace(0, *command, rt.now());
@@ -196,9 +272,9 @@ fn request_trace_sampling_by_slot_and_use() {
         .collect();
     assert_eq!(followed, [0, 4]);
     // A slot that is reused is not traced at every use.
-    let uses = (0..8).map(|use_of_it| use_of_it << SLOT_BITS | 3);
+    let uses = (0..8).map(|use_of_it| use_of_it << 10 | 3);
     let followed: Vec<u16> = uses.filter(|command| rt.follows(0, *command)).collect();
-    assert_eq!(followed, [1, 5].map(|use_of_it| use_of_it << SLOT_BITS | 3));
+    assert_eq!(followed, [1, 5].map(|use_of_it| use_of_it << 10 | 3));
 }
 
 #[test]

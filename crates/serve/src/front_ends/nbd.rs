@@ -53,7 +53,7 @@ pub static ROW: FrontEnd = FrontEnd {
 
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (address, events) = job.first();
-    let socket = Socket::bind(ROW.name, address).map_err(RunError)?;
+    let socket = Socket::bind(ROW.name, address).map_err(RunError::of)?;
     let disk = Disk::of_plan(job.row, &job.plan)?;
     Err(many_at_a_time(
         &socket,

@@ -1,7 +1,9 @@
 //! Shared-memory front end: `doorbell run --socket`, and programs with `bus::live::connect`.
 //!
 //! The device runs in this thread, on the client's memory. Contents last as long as the server, or longer if
-//! they are in a file.
+//! they are in a file. With `--client`, several clients share it (`extents`).
+
+mod extents;
 
 use bus::listen;
 use bus::live::{Client, Server, Shared};
@@ -18,8 +20,8 @@ use crate::{Events, medium};
 pub static ROW: FrontEnd = FrontEnd {
     name: "shm",
     value_name: "SOCKET",
-    help: "To `doorbell run --socket`, over shared memory: the path of a Unix socket",
-    addresses: Addresses::One,
+    help: "To `doorbell run --socket`, over shared memory: the path of a Unix socket; one for each --client",
+    addresses: Addresses::Clients,
     limits: Limits {
         clients: 1,
         clients_of_network: None,
@@ -30,13 +32,16 @@ pub static ROW: FrontEnd = FrontEnd {
 };
 
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
+    if !job.clients.is_empty() {
+        return extents::serve(job);
+    }
     let (socket, events) = job.first();
     let server = Server::bind(socket).map_err(RunError::of)?;
     let mut kept = Some(medium(&job.plan)?);
     let register_bytes = (job.row.register_bytes)(&job.plan);
     Err(one_at_a_time(
         &events,
-        || server.accept(register_bytes).map_err(|error| error.reason().into()),
+        || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let before = kept.take().expect("the last session has returned it");
             let (end, after) = session(job, &events, &shared, client, before)?;
@@ -60,10 +65,10 @@ fn session(
             rt.block_on(until(&rt, || client.is_gone() || device.is_down()));
             End::Disconnected
         }
-        Err(error) => End::Dropped(error.reason().into()),
+        Err(error) => End::Dropped(error.kind.to_string()),
     };
     for (name, injected) in device.fault_counts() {
-        events.note(format_args!("fault {name}: struck {injected} times"));
+        events.note(format_args!("fault {name}: injected {injected} times"));
     }
     let mut kept = device.switch_off();
     // Unflushed data is lost if the process ends now; otherwise the next client reads it.

@@ -1,6 +1,7 @@
 //! vfio-user front end: QEMU, SPDK, and programs with a VFIO driver of their own.
 //!
-//! Each socket has its own device (`own_drive`), or one device (`one_drive`) has a controller per socket.
+//! Each socket has its own device (`own_drive`), or one device (`one_drive`) has a controller per socket:
+//! of the whole drive, or of the extent of the socket's client.
 //! The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or share one.
 
 mod one_drive;
@@ -9,7 +10,7 @@ mod own_drive;
 use std::fmt::Display;
 
 use bus::listen;
-use bus::vfio_user::{Ended, Function, Server, Session};
+use bus::vfio_user::{Ended, Function, Server, Session, VfioUserErrorKind};
 use world::RunError;
 
 use crate::events::End;
@@ -31,8 +32,8 @@ pub static ROW: FrontEnd = FrontEnd {
 };
 
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
-    let function = job.row.served_function(&job.plan).map_err(RunError)?;
-    match job.shared {
+    let function = job.row.require_function(&job.plan)?;
+    match job.shared || !job.clients.is_empty() {
         true => one_drive::serve(job, &function),
         false => own_drive::serve(job, &function),
     }
@@ -44,14 +45,14 @@ fn bind(job: &Job<'_>) -> Result<Vec<Server>, RunError> {
     job.addresses.iter().map(|socket| bind(socket)).collect()
 }
 
-fn accept(server: &Server, function: &Function) -> Result<Session, String> {
-    server.accept(function).map_err(|error| error.reason().into())
+fn accept(server: &Server, function: &Function) -> Result<Session, VfioUserErrorKind> {
+    server.accept(function).map_err(|error| error.kind)
 }
 
 fn end_of(ended: Ended) -> End {
     match ended {
         Ended::Gone => End::Disconnected,
-        Ended::LetGo(why) => End::Dropped(why),
+        Ended::LetGo(why) => End::Dropped(why.to_string()),
         Ended::Device => End::Dropped("the device has ended".into()),
     }
 }

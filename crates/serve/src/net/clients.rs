@@ -32,18 +32,20 @@ pub(crate) fn many_at_a_time(
     std::thread::scope(|scope| {
         loop {
             let stream = match socket.accept() {
-                Ok(_) if device_has_ended() => return RunError("the drive has ended".into()),
+                Ok(_) if device_has_ended() => {
+                    return RunError::Other("the drive has ended".into());
+                }
                 Ok(stream) => Arc::new(stream),
                 Err(error) => {
-                    if let Some(words) = backoff.failed(&error) {
-                        events.note(words);
+                    if let Some(failed) = backoff.failed(error) {
+                        events.note(failed);
                     }
                     clients.rest(backoff.left());
                     continue;
                 }
             };
             if let Err(why) = clients.admit(&stream) {
-                events.ended(&End::Dropped(why));
+                events.ended(&End::Dropped(why.to_string()));
                 continue;
             }
             let (clients, session, own) = (&clients, &session, stream.clone());
@@ -61,6 +63,15 @@ pub(crate) fn many_at_a_time(
             }
         }
     })
+}
+
+/// Why a client is not admitted.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum NotAdmitted {
+    #[error("there are {clients} clients")]
+    All { clients: usize },
+    #[error("there are {clients} clients from {network}")]
+    Network { clients: usize, network: Network },
 }
 
 /// An admitted client, as its session sees it.
@@ -116,22 +127,25 @@ impl Clients {
     /// # Errors
     /// All clients that count against the limit have finished their handshakes, or the slot did not become
     /// free.
-    fn admit(&self, stream: &Arc<Stream>) -> Result<(), String> {
+    fn admit(&self, stream: &Arc<Stream>) -> Result<(), NotAdmitted> {
         self.admit_from(stream.network(), stream)
     }
 
-    fn admit_from(&self, network: Option<Network>, stream: &Arc<Stream>) -> Result<(), String> {
+    fn admit_from(
+        &self,
+        network: Option<Network>,
+        stream: &Arc<Stream>,
+    ) -> Result<(), NotAdmitted> {
         let mut connected = self.connected();
         if let (Some(own), Some(most)) = (network, self.limits.clients_of_network) {
             let is_own = |known: &Known| known.network == network;
             connected = self
                 .with_place(connected, most, is_own)
-                .ok_or_else(|| format!("there are {most} clients from {own}"))?;
+                .ok_or(NotAdmitted::Network { clients: most, network: own })?;
         }
         let most = self.limits.clients;
-        connected = self
-            .with_place(connected, most, |_| true)
-            .ok_or_else(|| format!("there are {most} clients"))?;
+        connected =
+            self.with_place(connected, most, |_| true).ok_or(NotAdmitted::All { clients: most })?;
         let (keeps_place, dropped) = (false, false);
         connected.push(Known { stream: stream.clone(), network, keeps_place, dropped });
         Ok(())
@@ -217,7 +231,8 @@ mod tests {
         // The slot is not free until its client has left; the second attempt drops the next client.
         for turn in 0..2 {
             let refused = connect("2001:db8::ffff").0;
-            assert_eq!(refused, Err("there are 48 clients from 2001:db8::/64".into()));
+            let refused = refused.expect_err("its network is at its limit");
+            assert_eq!(refused.to_string(), "there are 48 clients from 2001:db8::/64");
             let dropped = silent.iter().filter(|stream| is_dropped(stream)).count();
             assert!(dropped == turn + 1 && is_dropped(&silent[turn]), "the oldest");
         }

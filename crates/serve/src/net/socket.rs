@@ -4,18 +4,33 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bus::listen::{self, Listener};
 use runtime::{STD_CLOCK, Span, Time, WallClock};
 
-use super::address::Address;
+use super::address::{Address, AddressError};
 
 /// A listening socket of a front end.
 pub enum Socket {
     Unix(Listener),
     Tcp(TcpListener),
+}
+
+/// Why a front end cannot listen at its address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address is no path and no HOST:PORT, or its host does not resolve.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The path cannot be listened at.
+    #[error("{path}: {error}, expected a place to listen at")]
+    Unix { path: PathBuf, error: listen::ListenError },
+    /// No address of the host can be bound.
+    #[error("{address}: {error}, expected a place to listen at")]
+    Tcp { address: PathBuf, error: io::Error },
 }
 
 pub enum Stream {
@@ -28,16 +43,15 @@ impl Socket {
     ///
     /// # Errors
     /// The address is invalid, or cannot be bound.
-    pub fn bind(flag: &str, address: &Path) -> Result<Socket, String> {
-        let socket = match Address::of(flag, address)? {
-            Address::Tcp(any) => {
-                TcpListener::bind(&any[..]).map(Socket::Tcp).map_err(|error| error.to_string())
-            }
-            Address::Unix(path) => Listener::bind(&path).map(Socket::Unix),
-        };
-        socket.map_err(|error| {
-            format!("{}: {error}, expected a place to listen at", address.display())
-        })
+    pub fn bind(flag: &str, address: &Path) -> Result<Socket, ListenError> {
+        match Address::of(flag, address)? {
+            Address::Tcp(any) => TcpListener::bind(&any[..])
+                .map(Socket::Tcp)
+                .map_err(|error| ListenError::Tcp { address: address.into(), error }),
+            Address::Unix(path) => Listener::bind(&path)
+                .map(Socket::Unix)
+                .map_err(|error| ListenError::Unix { path: address.into(), error }),
+        }
     }
 
     /// Waits for a client.

@@ -6,7 +6,12 @@ use ::wire::BusAddr;
 use bus::{Carry, DevicePort, Payload, Posting, Segment, Unreadable};
 use media::{Extent, Media};
 
+use runtime::stage;
+
 use super::wire::{self, Direction, Request, Status};
+
+/// Stages that the device records, in addition to its costs.
+pub const STAGES: &[&str] = &["ring", "fetch request"];
 
 /// Starts a device on `port`, with one task per mailbox.
 pub fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>) {
@@ -20,7 +25,7 @@ pub fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>) {
 
 async fn serve<P: DevicePort, M: Media>(port: P, medium: Rc<M>, mailbox: u16) {
     let rt = port.rt().clone();
-    let (ring, fetch) = (rt.stage("ring"), rt.stage("fetch request"));
+    let (ring, fetch) = (stage!(rt, STAGES, "ring"), stage!(rt, STAGES, "fetch request"));
     let (parse, post) = (port.cost("parse"), port.cost("post completion"));
     let bell = wire::BELLS + 4 * u32::from(mailbox);
     let (mut rung, mut buffer) = (0, Vec::new());

@@ -6,10 +6,14 @@ use std::rc::Rc;
 use ::host::{BlockDevice, Geometry, InitError, IoError, Kind, OutOfMemory};
 use ::wire::{BusAddr, Lba};
 use bus::{Buffer, Cost, HostPort};
-use runtime::{Pool, Rt, Stage};
+use runtime::{Pool, Rt, Stage, stage};
+use world::DriverError;
 use world::interfaces;
 
 use super::wire::{self, Direction, Request, Status};
+
+/// Stages that the driver records, in addition to its costs.
+pub const STAGES: &[&str] = &["mailbox wait", "answer"];
 
 /// Driver for all mailboxes, through any of its ports.
 pub struct Driver<P: HostPort> {
@@ -74,17 +78,17 @@ impl<P: HostPort> interfaces::Driver<P> for Driver<P> {
             shared: self.shared.clone(),
             submit: port.cost("submit"),
             complete: port.cost("complete"),
-            wait: port.rt().stage("mailbox wait"),
-            answer: port.rt().stage("answer"),
+            wait: stage!(port.rt(), STAGES, "mailbox wait"),
+            answer: stage!(port.rt(), STAGES, "answer"),
             port,
         })
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        Err("a mailbox has no reset".into())
+    async fn reset(&self) -> Result<(), DriverError> {
+        Err(DriverError::Unsupported("a mailbox has no reset"))
     }
 
-    async fn stop(&self) -> Result<(), String> {
+    async fn stop(&self) -> Result<(), DriverError> {
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use ::device::faults::Faults;
 use ::host::InitError;
 use bus::{DevicePort, HostPort};
 use plan::{Fields, Plan, Source};
-use world::interfaces::{Interface, Row};
+use world::interfaces::{Interface, Lane, Lanes, Row, StageLane};
 use world::medium::BackingStore;
 
 /// Optional table `[mailbox]` of a plan.
@@ -31,7 +31,7 @@ impl plan::Table for Table {
     const EXAMPLE: &'static str = "none of ours";
 
     fn read(fields: Fields<'_>) -> Option<Table> {
-        let used = fields.number("used", Source::Welcome, 1..=wire::MAILBOXES.into());
+        let used = fields.number("used", Source::Optional, 1..=wire::MAILBOXES.into());
         fields.done();
         Some(Table { used: used? as u16 })
     }
@@ -50,7 +50,12 @@ impl Interface for Mailbox {
         "queueing delay",
         "benchmark",
         "system call",
+        "call entry",
+        "file layer",
+        "block layer",
         "block driver",
+        "copy",
+        "call exit",
         "mailbox wait",
         "core wait",
         "submit",
@@ -69,6 +74,13 @@ impl Interface for Mailbox {
         "interrupt",
         "context switch",
         "complete",
+    ];
+    const PARTS: &'static [&'static [&'static str]] =
+        &[host::STAGES, device::STAGES, media::STAGES];
+    const LANES: Lanes = &[
+        (StageLane::In(Lane::Host), &["mailbox wait"]),
+        (StageLane::In(Lane::LinkDown), &["ring", "fetch request"]),
+        (StageLane::In(Lane::LinkUp), &["answer"]),
     ];
     type Driver<P: HostPort> = host::Driver<P>;
 

@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::report::Code;
+use super::tag::has_wide_places;
 use crate::{BusAddr, Lba};
 
 /// Bytes of an entry.
@@ -15,6 +16,8 @@ const FENCE: u8 = 3;
 
 /// Flag: a write goes through any volatile cache.
 const FUA: u8 = 1;
+/// Flag: the buffer of a read is marked with wide tags.
+const WIDE: u8 = 2;
 
 /// A command ring entry as it is in memory.
 #[derive(
@@ -68,6 +71,8 @@ pub enum Command {
         access: Access,
         /// Version of the device's tag that marks the buffer; zero: a tag chosen by the host.
         tag_version: u32,
+        /// Tags of more than one word: the device stores the last eight bytes of each packet at once.
+        wide: bool,
     },
     /// Write: ends with a report.
     Write {
@@ -107,8 +112,9 @@ impl Entry {
         let entry =
             Entry { slot: request.slot.into(), number: request.number.into(), ..Entry::default() };
         match request.command {
-            Command::Read { access, tag_version } => {
-                Entry { opcode: READ, tag_version: tag_version.into(), ..entry.with(access) }
+            Command::Read { access, tag_version, wide } => {
+                let flags = if wide { WIDE } else { 0 };
+                Entry { opcode: READ, flags, tag_version: tag_version.into(), ..entry.with(access) }
             }
             Command::Write { access, fua } => {
                 Entry { opcode: WRITE, flags: if fua { FUA } else { 0 }, ..entry.with(access) }
@@ -129,13 +135,23 @@ impl Entry {
     /// Decodes the request, or returns the code with which to reject it.
     pub fn parse(&self) -> Result<Request, Code> {
         let command = match self.opcode {
-            READ => Command::Read { access: self.access()?, tag_version: self.tag_version.get() },
+            READ => Command::Read {
+                access: self.access()?,
+                tag_version: self.tag_version.get(),
+                wide: self.flags & WIDE != 0,
+            },
             WRITE => Command::Write { access: self.access()?, fua: self.flags & FUA != 0 },
             FENCE => Command::Fence,
             _ => return Err(Code::INVALID_OPCODE),
         };
-        let known = if self.opcode == WRITE { FUA } else { 0 };
-        if self.flags & !known != 0 || self.reserved != [0; 32] {
+        let known = match self.opcode {
+            READ => WIDE,
+            WRITE => FUA,
+            _ => 0,
+        };
+        let misplaced = matches!(command, Command::Read { access, wide: true, .. }
+            if !has_wide_places(access.at, access.bytes));
+        if misplaced || self.flags & !known != 0 || self.reserved != [0; 32] {
             return Err(Code::INVALID_FIELD);
         }
         Ok(Request { number: self.number.get(), slot: self.slot.get(), command })
@@ -160,11 +176,13 @@ mod tests {
     const ACCESS: Access =
         Access { lba: Lba(0x1_2345_6789), bytes: 4096, at: BusAddr(0x1_0000_0204) };
 
+    const WIDE_PLACES: Access = Access { at: BusAddr(0x1_0000_0208), ..ACCESS };
+
     #[test]
     fn dcx_command_round_trip() {
         let commands = [
-            Command::Read { access: ACCESS, tag_version: 7 },
-            Command::Read { access: ACCESS, tag_version: 0 },
+            Command::Read { access: ACCESS, tag_version: 7, wide: false },
+            Command::Read { access: WIDE_PLACES, tag_version: 0, wide: true },
             Command::Write { access: ACCESS, fua: true },
             Command::Write { access: ACCESS, fua: false },
             Command::Fence,
@@ -177,12 +195,14 @@ mod tests {
 
     #[test]
     fn parse_rejects_invalid_dcx_commands() {
-        let read = Command::Read { access: ACCESS, tag_version: 7 };
+        let read = Command::Read { access: ACCESS, tag_version: 7, wide: false };
         let good = Entry::new(&Request { number: 1, slot: 0, command: read });
         let refused = [
             (Entry { opcode: 0, ..good }, Code::INVALID_OPCODE),
             (Entry { opcode: 4, ..good }, Code::INVALID_OPCODE),
             (Entry { flags: FUA, ..good }, Code::INVALID_FIELD),
+            // Wide tags need places at multiples of eight.
+            (Entry { flags: WIDE, ..good }, Code::INVALID_FIELD),
             (Entry { bytes: 0.into(), ..good }, Code::INVALID_FIELD),
             (Entry { bytes: 510.into(), ..good }, Code::INVALID_FIELD),
             (Entry { address: 0x1002.into(), ..good }, Code::INVALID_FIELD),

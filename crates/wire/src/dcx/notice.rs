@@ -8,8 +8,9 @@ pub const BYTES: usize = 64;
 /// Offset of the sleep word: 1 while the device sleeps, 0 while it polls.
 pub const ASLEEP: usize = 0;
 
-/// Offset of the tag in force; its version follows. Version zero: there is none.
+/// Offset of the tag in force, eight bytes: the tag is in the last of them. Its version follows. Version
+/// zero: there is none.
 pub const TAG: usize = 8;
 
 /// Offset of the tag's version.
-pub const TAG_VERSION: usize = 12;
+pub const TAG_VERSION: usize = 16;

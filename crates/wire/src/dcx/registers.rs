@@ -9,8 +9,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"DCX1");
 pub const ID: u32 = 0x00;
 /// Offset of [`Limits`].
 pub const LIMITS: u32 = 0x04;
-/// Offset of the granule of the device's tag, bytes: no whole granule of its blocks ends with the tag.
-/// Zero: the device chooses no tags.
+/// Offset of [`Grain`].
 pub const GRAIN: u32 = 0x08;
 
 /// Offset of the group of queue 0; a group has [`GROUP_BYTES`].
@@ -74,6 +73,19 @@ pub struct Limits {
     /// The size of a block, as a power of two, bytes.
     #[bits(8)]
     pub block_log2: u8,
+}
+
+/// Granules and tags of the device.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Grain {
+    /// Granule of the device's tag, bytes: no whole granule of its blocks ends with the tag. Zero: the device
+    /// chooses no tags.
+    #[bits(16)]
+    pub bytes: u16,
+    /// Bits of its tag above 32.
+    #[bits(16)]
+    pub more_bits: u16,
 }
 
 /// Shape of a queue.

@@ -6,14 +6,17 @@
 use crate::BusAddr;
 use crate::pcie::Pieces;
 
-/// Maximum length of a tag, bits: one word, so that it is loaded and stored atomically.
-pub const BITS_MAX: u32 = 32;
+/// Maximum length of a tag, bits: a doubleword, so that it is loaded and stored atomically.
+pub const BITS_MAX: u32 = 64;
+
+/// Maximum length of a tag that is one word, bits. A longer one takes a doubleword, at a multiple of eight.
+pub const WORD_BITS: u32 = 32;
 
 /// A tag of 1 to [`BITS_MAX`] bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The word as stored: the tag is in its high bits, which are last in memory.
-    word: u32,
+    /// The doubleword as stored: the tag is in its high bits, which are last in memory.
+    word: u64,
     bits: u32,
 }
 
@@ -22,21 +25,43 @@ impl Tag {
     ///
     /// # Panics
     /// If `bits` is not 1 to [`BITS_MAX`].
-    pub const fn new(value: u32, bits: u32) -> Tag {
-        assert!(bits >= 1 && bits <= BITS_MAX, "a tag has 1 to 32 bits");
+    pub const fn new(value: u64, bits: u32) -> Tag {
+        assert!(bits >= 1 && bits <= BITS_MAX, "a tag has 1 to 64 bits");
         Tag { word: value << (BITS_MAX - bits), bits }
     }
 
-    /// The word to store as a mark.
+    /// Returns true if the tag takes more than a packet's last word.
+    #[inline]
+    pub const fn is_wide(self) -> bool {
+        self.bits > WORD_BITS
+    }
+
+    /// The word to store as a mark, of a tag that is not wide.
     pub const fn word(self) -> u32 {
+        (self.word >> 32) as u32
+    }
+
+    /// The doubleword to store as a mark, of a wide tag.
+    pub const fn doubleword(self) -> u64 {
         self.word
     }
 
-    /// Returns true if the word ends with the tag, so that a packet with it would appear not to have
-    /// landed.
+    /// Its last 32 bits as a tag of one word, for a buffer that has no place for a wide one.
+    pub const fn narrow(self) -> Tag {
+        if self.is_wide() { Tag { word: self.word >> 32 << 32, bits: WORD_BITS } } else { self }
+    }
+
+    /// Returns true if the last word of a packet ends with the tag, which is not wide: the packet would
+    /// appear not to have landed.
     #[inline]
     pub const fn is_in(self, word: u32) -> bool {
-        (word ^ self.word) >> (BITS_MAX - self.bits) == 0
+        self.is_in_end((word as u64) << 32)
+    }
+
+    /// Returns true if the last doubleword of a packet ends with the tag.
+    #[inline]
+    pub const fn is_in_end(self, end: u64) -> bool {
+        (end ^ self.word) >> (BITS_MAX - self.bits) == 0
     }
 }
 
@@ -87,11 +112,16 @@ pub fn is_aligned(at: BusAddr, bytes: u32, packet_bytes: Option<u32>, grain: u32
     grain > 0 && Places::new(at, bytes, packet_bytes).all(|place| (place + 4).is_multiple_of(grain))
 }
 
+/// Returns true if a buffer has places for wide tags: each packet ends at a multiple of eight.
+pub const fn has_wide_places(at: BusAddr, bytes: u32) -> bool {
+    at.0.is_multiple_of(8) && bytes.is_multiple_of(8)
+}
+
 /// Probability that a random tag of `bits` bits occurs at the end of some packet of a device that holds
 /// `packets` of them, in the worst case: every packet ends differently (Vučinić et al., section 3.1: 2^30
 /// packets and 32 bits give 25 %).
 pub fn collision_chance(packets: u64, bits: u32) -> f64 {
-    (packets as f64 / (1u64 << bits) as f64).min(1.0)
+    (packets as f64 / (1u128 << bits) as f64).min(1.0)
 }
 
 #[cfg(test)]
@@ -130,6 +160,20 @@ mod tests {
         assert!(tag.is_in(0xab12_3456) && !tag.is_in(0xac00_0000));
         let whole = Tag::new(0x1234_5678, 32);
         assert!(whole.is_in(0x1234_5678) && !whole.is_in(0x1234_5679));
+    }
+
+    #[test]
+    fn wide_tag_compares_more_than_last_word() {
+        let tag = Tag::new(0xabcd_1234_5678, 48);
+        assert_eq!(tag.doubleword(), 0xabcd_1234_5678_0000);
+        assert!(tag.is_wide() && !Tag::new(1, 32).is_wide());
+        assert!(tag.is_in_end(0xabcd_1234_5678_ffff) && !tag.is_in_end(0xabcd_1234_5679_0000));
+        assert!(tag.narrow().is_in(0xabcd_1234) && !tag.narrow().is_wide());
+        assert_eq!(Tag::new(7, 8).narrow(), Tag::new(7, 8));
+        let all = Tag::new(u64::MAX, 64);
+        assert!(all.is_in_end(u64::MAX) && !all.is_in_end(u64::MAX - 1));
+        assert!(has_wide_places(BusAddr(0x1008), 64) && !has_wide_places(BusAddr(0x1004), 64));
+        assert_eq!(collision_chance(1 << 30, 64), 1.0 / (1u64 << 34) as f64);
     }
 
     #[test]

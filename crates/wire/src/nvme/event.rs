@@ -44,6 +44,9 @@ impl AsyncEvent {
     /// Vendor-specific: less space is left than the threshold of host-directed GC.
     pub const SPACE_SHORT: AsyncEvent = AsyncEvent::of(7, 0, lid::SUPERBLOCKS);
 
+    /// Vendor-specific: mapping units have moved, and the host that keeps the map has not read where.
+    pub const MOVED: AsyncEvent = AsyncEvent::of(7, 1, lid::MOVES);
+
     const fn of(kind: u8, info: u8, log_page: u8) -> AsyncEvent {
         AsyncEvent::new().with_kind(kind).with_info(info).with_log_page(log_page)
     }

@@ -6,6 +6,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::collect::HostCollection;
+use super::host_map::HostMap;
 use super::reservation::{HostIdentifier, NotificationMask, PersistThroughPowerLoss};
 use super::status::Status;
 
@@ -45,6 +46,8 @@ pub mod fid {
     pub const RESERVATION_PERSISTENCE: u8 = 0x83;
     /// Vendor-specific: host-directed GC.
     pub const HOST_COLLECTION: u8 = 0xc0;
+    /// Vendor-specific: the host keeps the map.
+    pub const HOST_MAP: u8 = 0xc1;
 }
 
 /// A valid value of a feature.
@@ -82,6 +85,8 @@ pub enum Feature {
     ReservationPersistence(PersistThroughPowerLoss),
     /// [`fid::HOST_COLLECTION`].
     HostCollection(HostCollection),
+    /// [`fid::HOST_MAP`].
+    HostMap(HostMap),
 }
 
 macro_rules! feature_packing {
@@ -129,6 +134,7 @@ feature_packing! {
     RESERVATION_NOTIFICATION_MASK ReservationNotificationMask NotificationMask;
     RESERVATION_PERSISTENCE ReservationPersistence PersistThroughPowerLoss;
     HOST_COLLECTION HostCollection HostCollection;
+    HOST_MAP HostMap HostMap;
 }
 
 impl Feature {
@@ -137,6 +143,7 @@ impl Feature {
             // 5.27.1.5: 65536 queues are illegal, since the count is 0-based and ffffh is reserved.
             Feature::NumberOfQueues(wanted) => wanted.sqs() <= 0xffff && wanted.cqs() <= 0xffff,
             Feature::TemperatureThreshold(threshold) => threshold.thsel() < 2,
+            Feature::HostMap(map) => map.moves() <= HostMap::MOVES_MAX,
             _ => true,
         }
     }

@@ -6,6 +6,7 @@
 use bitfield_struct::bitfield;
 
 use super::entry::{self, DataPointer, Sqe};
+use super::host_map::PlacedRead;
 use super::opcode::io as opcode;
 use super::pi::Protection;
 use super::reservation::{Acquire, Register, Release, Report};
@@ -44,6 +45,10 @@ pub enum Command {
     ReservationAcquire(Acquire),
     /// NVMe base 2.0, 7.4: releases or clears a reservation.
     ReservationRelease(Release),
+    /// Vendor specific: blocks to the host, from places that the host names.
+    ReadPlaced(PlacedRead),
+    /// Vendor specific: to the host, the place of each mapping unit that these blocks touch.
+    ReadMap(Access),
 }
 
 /// Parameters of Write Zeroes.
@@ -55,8 +60,7 @@ pub struct WriteZeroes {
     pub deallocate: bool,
 }
 
-/// Parameters of Dataset Management. The access hints (IDR, IDW) are left out: none of our controllers uses
-/// them.
+/// Parameters of Dataset Management. The access hints (IDR, IDW) are left out, as no controller uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatasetManagement {
     /// Number of ranges: 1 to 256.
@@ -165,7 +169,7 @@ impl Access {
     }
 
     #[inline]
-    fn parse(sqe: &Sqe) -> Access {
+    pub(super) fn parse(sqe: &Sqe) -> Access {
         let dword12 = Dword12::from_bits(sqe.cdw12.get());
         Access {
             protection: protection(sqe, dword12.prinfo()),
@@ -178,7 +182,7 @@ impl Access {
     }
 
     #[inline]
-    fn store(&self, sqe: &mut Sqe) {
+    pub(super) fn store(&self, sqe: &mut Sqe) {
         assert!((1..=BLOCKS_MAX).contains(&self.blocks), "{} blocks in one command", self.blocks);
         let dword12 = Dword12::new()
             .with_nlb((self.blocks - 1) as u16)
@@ -243,21 +247,18 @@ impl CopyTo {
 /// Invalid Opcode for an unknown command; Invalid Field for a fused one, one with a scatter gather list for
 /// metadata, or reserved values of a reservation command.
 pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
-    // Each variant is built in place: one built first, with the size of the largest variant, would be moved
-    // piece by piece.
+    // Each variant is built in place: a later move would be piece by piece.
+    let access = || Access::parse(sqe);
     match sqe.opcode {
         opcode::FLUSH => sqe.finish_io(Command::Flush),
-        opcode::READ => sqe.finish_io(Command::Read(Access::parse(sqe))),
-        opcode::WRITE => sqe.finish_io(Command::Write(Access::parse(sqe))),
-        opcode::COMPARE => sqe.finish_io(Command::Compare(Access::parse(sqe))),
-        opcode::VERIFY => sqe.finish_io(Command::Verify(Access::parse(sqe))),
-        opcode::WRITE_UNCORRECTABLE => {
-            sqe.finish_io(Command::WriteUncorrectable(Access::parse(sqe)))
-        }
+        opcode::READ => sqe.finish_io(Command::Read(access())),
+        opcode::WRITE => sqe.finish_io(Command::Write(access())),
+        opcode::COMPARE => sqe.finish_io(Command::Compare(access())),
+        opcode::VERIFY => sqe.finish_io(Command::Verify(access())),
+        opcode::WRITE_UNCORRECTABLE => sqe.finish_io(Command::WriteUncorrectable(access())),
         opcode::WRITE_ZEROES => {
             let deallocate = Dword12::from_bits(sqe.cdw12.get()).deac();
-            let access = Access::parse(sqe);
-            sqe.finish_io(Command::WriteZeroes(WriteZeroes { access, deallocate }))
+            sqe.finish_io(Command::WriteZeroes(WriteZeroes { access: access(), deallocate }))
         }
         opcode::DATASET_MANAGEMENT => {
             let ranges = u16::from(sqe.cdw10.get() as u8) + 1;
@@ -275,6 +276,8 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         opcode::RESERVATION_RELEASE => {
             sqe.finish_io(Command::ReservationRelease(Release::parse(sqe)?))
         }
+        opcode::READ_PLACED => sqe.finish_io(Command::ReadPlaced(PlacedRead::parse(sqe))),
+        opcode::READ_MAP => sqe.finish_io(Command::ReadMap(access())),
         _ => Err(Status::INVALID_OPCODE),
     }
 }
@@ -293,7 +296,9 @@ impl Request {
             | Command::Write(access)
             | Command::Compare(access)
             | Command::Verify(access)
-            | Command::WriteUncorrectable(access) => access.store(&mut sqe),
+            | Command::WriteUncorrectable(access)
+            | Command::ReadMap(access) => access.store(&mut sqe),
+            Command::ReadPlaced(read) => read.store(&mut sqe),
             Command::WriteZeroes(zeroes) => {
                 zeroes.access.store(&mut sqe);
                 let dword12 = Dword12::from_bits(sqe.cdw12.get());
@@ -330,6 +335,8 @@ impl Command {
             Command::ReservationReport(_) => opcode::RESERVATION_REPORT,
             Command::ReservationAcquire(_) => opcode::RESERVATION_ACQUIRE,
             Command::ReservationRelease(_) => opcode::RESERVATION_RELEASE,
+            Command::ReadPlaced(_) => opcode::READ_PLACED,
+            Command::ReadMap(_) => opcode::READ_MAP,
         }
     }
 }
@@ -351,10 +358,10 @@ fn transfer(opcode: u8, request: &entry::Request<Access>) -> Sqe {
 
 /// Adds PI fields to a command that names blocks.
 #[inline]
-pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
-    let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(says.prinfo());
+pub fn protected(sqe: Sqe, pi_fields: Protection) -> Sqe {
+    let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(pi_fields.prinfo());
     let mut sqe = Sqe { cdw12: dword12.into_bits().into(), ..sqe };
-    store_tags(&mut sqe, &says);
+    store_tags(&mut sqe, &pi_fields);
     sqe
 }
 
@@ -382,8 +389,8 @@ pub fn read(
     fua: bool,
     data: DataPointer,
 ) -> Sqe {
-    let access = Access { fua, ..Access::of(lba, blocks) };
-    transfer(opcode::READ, &entry::Request { cid, nsid, data, command: access })
+    let command = Access { fua, ..Access::of(lba, blocks) };
+    transfer(opcode::READ, &entry::Request { cid, nsid, data, command })
 }
 
 /// A Write of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.
@@ -417,8 +424,7 @@ pub fn compare(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPoin
 /// # Panics
 /// If there are no blocks or too many.
 pub fn verify(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
-    let access = Access::of(lba, blocks);
-    let command = Command::Verify(access);
+    let command = Command::Verify(Access::of(lba, blocks));
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
@@ -427,8 +433,7 @@ pub fn verify(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
 /// # Panics
 /// If there are no blocks or too many.
 pub fn write_uncorrectable(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
-    let access = Access::of(lba, blocks);
-    let command = Command::WriteUncorrectable(access);
+    let command = Command::WriteUncorrectable(Access::of(lba, blocks));
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
@@ -527,11 +532,12 @@ mod tests {
 
     #[test]
     fn protected_read_sets_pi_fields() {
-        let says = Protection { act: true, reference: 7, ..Protection::of_range(0xf, 7, 3, 9) };
-        let sqe = protected(read(CommandId(1), Nsid(1), Lba(7), 8, true, DATA), says);
+        let pi_fields =
+            Protection { act: true, reference: 7, ..Protection::of_range(0xf, 7, 3, 9) };
+        let sqe = protected(read(CommandId(1), Nsid(1), Lba(7), 8, true, DATA), pi_fields);
         assert_eq!((sqe.cdw12.get(), sqe.cdw14.get()), (0x7c00_0007, 7));
         assert_eq!(sqe.cdw15.get(), 0x0009_0003);
-        let access = Access { fua: true, protection: says, ..Access::of(Lba(7), 8) };
+        let access = Access { fua: true, protection: pi_fields, ..Access::of(Lba(7), 8) };
         assert_eq!(parse(&sqe).unwrap().command, Command::Read(access));
     }
 
@@ -582,13 +588,13 @@ mod tests {
             opcode::RESERVATION_REPORT,
             opcode::RESERVATION_ACQUIRE,
             opcode::RESERVATION_RELEASE,
+            opcode::READ_PLACED,
+            opcode::READ_MAP,
         ];
         for opcode in 0..=u8::MAX {
-            let known = all.contains(&opcode);
-            // RTYPE of 1, which is legal in every command.
-            let parsed = parse(&Sqe { opcode, cdw10: 0x100.into(), ..Sqe::default() });
-            assert_eq!(parsed.is_ok(), known, "opcode {opcode:#x}");
-            assert!(known || parsed == Err(Status::INVALID_OPCODE));
+            let of_rtype_1 = Sqe { opcode, cdw10: 0x100.into(), ..Sqe::default() };
+            let expected = (!all.contains(&opcode)).then_some(Status::INVALID_OPCODE);
+            assert_eq!(parse(&of_rtype_1).err(), expected, "opcode {opcode:#x}");
         }
     }
 }

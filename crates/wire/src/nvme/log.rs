@@ -27,6 +27,8 @@ pub mod lid {
     pub const SANITIZE: u8 = 0x81;
     /// Vendor-specific: [`crate::nvme::collect::Survey`], followed by the superblocks.
     pub const SUPERBLOCKS: u8 = 0xc0;
+    /// Vendor-specific: [`crate::nvme::host_map::Moves`], followed by the moves.
+    pub const MOVES: u8 = 0xc1;
 }
 
 /// Entry of the error log (5.16.1.2).

@@ -5,6 +5,7 @@ pub mod collect;
 pub mod entry;
 pub mod event;
 pub mod features;
+pub mod host_map;
 pub mod identify;
 pub mod io;
 pub mod log;

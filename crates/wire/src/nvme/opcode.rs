@@ -58,6 +58,14 @@ pub mod io {
         0x11 RESERVATION_ACQUIRE "Reservation Acquire";
         0x15 RESERVATION_RELEASE "Reservation Release";
         0x19 COPY "Copy";
+        0xc2 READ_PLACED "Read Placed (vendor specific)";
+        0xc6 READ_MAP "Read Map (vendor specific)";
+    }
+
+    /// True if the entry of this command gives blocks: SLBA in dwords 10 and 11, NLB in dword 12.
+    pub fn names_blocks(opcode: u8) -> bool {
+        [READ, WRITE, WRITE_UNCORRECTABLE, COMPARE, VERIFY, WRITE_ZEROES, READ_PLACED, READ_MAP]
+            .contains(&opcode)
     }
 }
 
@@ -85,6 +93,8 @@ mod tests {
         assert_eq!(io::COMPARE & 3, TO_CONTROLLER);
         assert_eq!(io::DATASET_MANAGEMENT & 3, TO_CONTROLLER);
         assert_eq!(io::READ & 3, TO_HOST);
+        assert_eq!(io::READ_PLACED & 3, TO_HOST);
+        assert_eq!(io::READ_MAP & 3, TO_HOST);
         assert_eq!(admin::IDENTIFY & 3, TO_HOST);
         assert_eq!(admin::GET_LOG_PAGE & 3, TO_HOST);
         assert_eq!(io::WRITE_ZEROES & 3, NONE);

@@ -35,6 +35,7 @@ const SCT_GENERIC: u16 = 0;
 const SCT_SPECIFIC: u16 = 1;
 const SCT_MEDIA: u16 = 2;
 const SCT_PATH: u16 = 3;
+const SCT_VENDOR: u16 = 7;
 
 const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
@@ -62,7 +63,7 @@ impl Status {
             SCT_SPECIFIC => CodeType::Specific,
             SCT_MEDIA => CodeType::Media,
             SCT_PATH => CodeType::Path,
-            7 => CodeType::Vendor,
+            SCT_VENDOR => CodeType::Vendor,
             _ => CodeType::Reserved,
         }
     }
@@ -234,6 +235,8 @@ named! {
     SCT_PATH 0x60 CONTROLLER_PATHING_ERROR "Controller Pathing Error";
     SCT_PATH 0x70 HOST_PATHING_ERROR "Host Pathing Error";
     SCT_PATH 0x71 ABORTED_BY_HOST "Command Aborted By Host";
+
+    SCT_VENDOR 0xc0 STALE_PLACE "Stale Place (vendor specific)";
 }
 
 #[cfg(test)]
@@ -284,6 +287,6 @@ mod tests {
     fn status_display_has_name_and_value() {
         let text = format!("{}", Status::LBA_OUT_OF_RANGE.with_dnr());
         assert_eq!(text, "LBA Out of Range (status 0x4080, do not retry)");
-        assert_eq!(format!("{:?}", Status::from_bits(0x7c0)), "Unknown Status (status 0x07c0)");
+        assert_eq!(format!("{:?}", Status::from_bits(0x7c1)), "Unknown Status (status 0x07c1)");
     }
 }

@@ -93,8 +93,8 @@ mod tests {
             let (status, sense) = of_nvme(nvme.with_dnr());
             let good = *nvme == Nvme::SUCCESS;
             assert_eq!(status == Status::Good, good, "{name}");
-            let says = sense.key != Key::NoSense;
-            assert!(good || says || status == Status::ReservationConflict, "{name}");
+            let has_sense = sense.key != Key::NoSense;
+            assert!(good || has_sense || status == Status::ReservationConflict, "{name}");
         }
         for bits in 1..0x800 {
             assert_ne!(of_nvme(Nvme::from_bits(bits)).0, Status::Good, "{bits:#x}");

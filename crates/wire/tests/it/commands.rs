@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use wire::nvme::admin::{self, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, SetFeatures};
 use wire::nvme::collect::Collect;
 use wire::nvme::entry::{DataPointer, Sqe};
+use wire::nvme::host_map::PlacedRead;
 use wire::nvme::io::{
     self, Access, BLOCKS_MAX, CopyTo, DatasetManagement, RANGES_MAX, WriteZeroes,
 };
@@ -49,7 +50,10 @@ fn io_command() -> impl Strategy<Value = io::Command> {
         access.clone().prop_map(io::Command::Read),
         access.clone().prop_map(io::Command::Write),
         access.clone().prop_map(io::Command::Compare),
-        access.prop_map(io::Command::Verify),
+        access.clone().prop_map(io::Command::Verify),
+        access.clone().prop_map(io::Command::ReadMap),
+        (access, any::<u32>())
+            .prop_map(|(access, place)| { io::Command::ReadPlaced(PlacedRead { access, place }) }),
         zeroes.prop_map(io::Command::WriteZeroes),
         dsm.prop_map(io::Command::DatasetManagement),
         copy,

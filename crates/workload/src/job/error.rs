@@ -1,16 +1,18 @@
 //! Errors in a job file, and notes on settings that have no effect.
 
 use std::fmt;
+use std::path::PathBuf;
 
-use crate::limits::JOB_FILE_BYTES_MAX;
+use super::Decimal;
+use crate::limits::{IO_BYTES_MAX, JOB_FILE_BYTES_MAX};
 
 /// One mistake, with its place. Prints as `file:line: mistake, and the expected form`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {wrong}")]
+#[error("{}: {wrong}", place(.file, *.line))]
 pub struct JobError {
     /// The file's name, as given.
     pub file: String,
-    /// The line, from 1.
+    /// The line, from 1; 0 for a setting that is not in a file.
     pub line: u32,
     pub wrong: Wrong,
 }
@@ -34,13 +36,13 @@ pub enum Wrong {
     Header { text: String },
     /// A setting before the first header.
     #[error("{key:?} stands before any section: expected [global] or [name] above it")]
-    Homeless { key: String },
-    /// A line `include file`.
-    #[error("\"include\" is not supported: expected the included settings themselves")]
-    Include,
-    /// A value with `${...}`.
-    #[error("{key}={value}: environment variables are not expanded: expected the value itself")]
-    Variable { key: String, value: String },
+    NoSection { key: String },
+    /// A line `include file` whose file cannot be read.
+    #[error("include {name}: {why}")]
+    Include { name: String, why: IncludeError },
+    /// A value with a `${NAME}` that has no value.
+    #[error("{key}={value}: {why}; expected ${{NAME}}, of a variable that is set")]
+    Variable { key: String, value: String, why: String },
     /// A key that is not in the table [`KEYS`](super::KEYS).
     #[error("unknown key {key:?}: {}", suggestion(.close))]
     UnknownKey {
@@ -50,7 +52,7 @@ pub enum Wrong {
     },
     /// A key of fio that is not supported.
     #[error("{key} is not supported: {why}")]
-    Refused {
+    Rejected {
         key: String,
         /// The reason, and the alternative.
         why: &'static str,
@@ -61,11 +63,98 @@ pub enum Wrong {
         key: String,
         /// The value, if there was one.
         value: Option<String>,
-        why: String,
+        why: ValueError,
         expects: &'static str,
     },
     #[error("{key}: {why}")]
     Contradiction { key: &'static str, why: String },
+}
+
+/// Why an included file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IncludeError {
+    /// The job file was given as text.
+    #[error("this text is not in a file, expected the included settings themselves")]
+    NotInFile,
+    #[error("found more than {most} files, one in the other")]
+    TooDeep { most: usize },
+    #[error("{}: cannot be read: {why}", path.display())]
+    Io {
+        path: PathBuf,
+        /// Text of the system's error.
+        why: String,
+    },
+    #[error("found {bytes} bytes, expected a job file of at most {JOB_FILE_BYTES_MAX}")]
+    TooLong { bytes: u64 },
+}
+
+/// Why a value does not parse or is out of range. `text` is the value, or the part of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    #[error("it has no value")]
+    Missing,
+    #[error("{text:?} is neither 1 nor 0")]
+    Flag { text: String },
+    /// The value is not one of the two that the key has.
+    #[error("{text:?} is neither")]
+    Neither { text: String },
+    /// The value is not one of the words of this kind.
+    #[error("{text:?} is not a {kind}")]
+    Unknown { text: String, kind: &'static str },
+    /// A value of fio that is not supported.
+    #[error("{0}")]
+    NotSupported(&'static str),
+    #[error("{text:?} is not a number with at most six digits after the point")]
+    Decimal { text: String },
+    /// A skewed distribution with more numbers than parameter and centre.
+    #[error("{text:?} has more than two numbers")]
+    SkewNumbers { text: String },
+    /// A parameter of a skewed distribution out of range.
+    #[error("{name} is {found}, outside of {low} to {high}")]
+    Parameter { name: &'static str, found: Decimal, low: Decimal, high: Decimal },
+    #[error("{text:?} does not begin with a number")]
+    NoNumber { text: String },
+    #[error("{text:?} does not fit in 64 bits")]
+    Overflow { text: String },
+    #[error("{found} is less than {least}")]
+    TooSmall { found: u64, least: u64 },
+    #[error("{found} is more than {most}")]
+    TooLarge { found: u64, most: u64 },
+    /// `ki`, or the like: see the units of a job file.
+    #[error(
+        "\"{letter}i\" is read differently by fio's manual and by fio: write {letter} (times {kb_base}) or \
+         {letter}ib (times {other_base})"
+    )]
+    AmbiguousUnit { letter: char, kb_base: u64, other_base: u64 },
+    #[error("{text:?} is longer than the 213 days a clock of picoseconds lasts")]
+    TooLong { text: String },
+    #[error("{text:?} has no '-' between its ends")]
+    NoRange { text: String },
+    #[error("{text:?} is not within 1 to {IO_BYTES_MAX} bytes")]
+    OperationBytes { text: String },
+    #[error("{found} parts where at most three are allowed")]
+    Parts { found: usize },
+    #[error("{found} entries where at most {most} are allowed")]
+    Entries { found: usize, most: usize },
+    #[error("the percentages add to {sum}, not 100")]
+    Percentages { sum: u32 },
+    #[error("zone {text:?} has no '/' between access and size")]
+    Zone { text: String },
+    #[error("a zone of no bytes")]
+    EmptyZone,
+    #[error("the sizes of the zones add to {sum}%, not 100%")]
+    ZoneSizes { sum: u32 },
+    #[error("the accesses of the zones add to {sum}%, not 100%")]
+    ZoneAccesses { sum: u32 },
+    #[error("one of the paths is empty")]
+    EmptyPath,
+}
+
+/// Place of a setting, as errors and notes print it.
+fn place(file: &str, line: u32) -> String {
+    if line == 0 { file.to_owned() } else { format!("{file}:{line}") }
 }
 
 fn suggestion(close: &Option<&'static str>) -> String {
@@ -106,7 +195,7 @@ impl std::error::Error for JobErrors {}
 pub struct Note {
     /// The file's name, as given.
     pub file: String,
-    /// The line, from 1.
+    /// The line, from 1; 0 for a setting that is not in a file.
     pub line: u32,
     pub key: String,
     /// The reason why it has no effect, or its effect here.
@@ -115,6 +204,6 @@ pub struct Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}", self.file, self.line, self.key, self.why)
+        write!(f, "{}: {}: {}", place(&self.file, self.line), self.key, self.why)
     }
 }

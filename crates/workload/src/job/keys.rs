@@ -3,7 +3,7 @@
 
 mod table;
 
-use super::{Job, Value};
+use super::{Job, Value, ValueError};
 
 pub use table::KEYS;
 
@@ -19,12 +19,12 @@ pub enum Kind {
         /// A value that changes the default job, for the help and the test.
         example: &'static str,
         /// Sets the value in the job.
-        set: fn(&mut Job, Value<'_>) -> Result<Remark, String>,
+        set: fn(&mut Job, Value<'_>) -> Result<Remark, ValueError>,
     },
     /// Accepted without effect; the reason is printed.
-    Noted(&'static str),
+    Ignored(&'static str),
     /// Rejected; the reason and the alternative are printed.
-    Refused(&'static str),
+    Rejected(&'static str),
 }
 
 /// A key of a job file.
@@ -41,8 +41,8 @@ pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name || key.aliases.contains(&name))
 }
 
-/// The whole table as text, for `--help`: supported keys with the form of their values, then noted and
-/// refused keys with the reason.
+/// The whole table as text, for `--help`: supported keys with the form of their values, then ignored and
+/// rejected keys with the reason.
 pub fn help() -> String {
     let mut text = String::new();
     let mut section = |title: &str, row: &dyn Fn(&Kind) -> Option<String>| {
@@ -55,16 +55,16 @@ pub fn help() -> String {
             text += &format!("  {:<28} {}: {rest}\n", names.join(", "), key.about);
         }
     };
-    section("Honoured:", &|kind| match kind {
+    section("Supported:", &|kind| match kind {
         Kind::Supported { expects, .. } => Some((*expects).to_owned()),
         _ => None,
     });
-    section("Accepted without effect:", &|kind| match kind {
-        Kind::Noted(why) => Some((*why).to_owned()),
+    section("Ignored:", &|kind| match kind {
+        Kind::Ignored(why) => Some((*why).to_owned()),
         _ => None,
     });
-    section("Refused:", &|kind| match kind {
-        Kind::Refused(why) => Some((*why).to_owned()),
+    section("Rejected:", &|kind| match kind {
+        Kind::Rejected(why) => Some((*why).to_owned()),
         _ => None,
     });
     text
@@ -134,10 +134,10 @@ mod tests {
         let mut seen = BTreeSet::new();
         for key in KEYS {
             for name in std::iter::once(&key.name).chain(key.aliases) {
-                assert!(seen.insert(*name), "{name} stands twice");
+                assert!(seen.insert(*name), "{name}: twice in the table");
             }
-            assert!(!key.about.is_empty(), "{} says nothing", key.name);
-            if let Kind::Noted(why) | Kind::Refused(why) = key.kind {
+            assert!(!key.about.is_empty(), "{} has no description", key.name);
+            if let Kind::Ignored(why) | Kind::Rejected(why) = key.kind {
                 assert!(!why.is_empty(), "{} gives no reason", key.name);
             }
         }

@@ -7,54 +7,57 @@ use super::keys::{Remark, closest};
 use super::value::{Value, bytes, range, time};
 use super::{
     BlockSizes, Direction, Distribution, Job, JobError, Kind, Note, PerDirection, RateProcess,
-    TraceSource, Wrong, find,
+    Skew, TraceSource, ValueError, Wrong, find,
 };
 use crate::limits::{BLOCK_SPLIT_MAX, IO_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, ZONES_MAX};
 
-type Result = std::result::Result<Remark, String>;
+/// A byte takes at least a picosecond.
+const RATE_BYTES_MAX: u64 = 1_000_000_000_000;
+
+type Result = std::result::Result<Remark, ValueError>;
 
 /// Applies the settings in order; a later one of the same key wins.
 pub fn apply(
-    file: &str,
     job: &mut Job,
-    settings: &[Setting<'_>],
+    settings: &[Setting],
     notes: &mut Vec<Note>,
     errors: &mut Vec<JobError>,
 ) {
     // As in fio, kb_base is read first, regardless of its position.
     let last = settings.iter().rev().find(|setting| setting.key == "kb_base");
-    let kb_base = if last.is_some_and(|s| s.value == Some("1000")) { 1000 } else { 1024 };
+    let kb_base =
+        if last.is_some_and(|s| s.value.as_deref() == Some("1000")) { 1000 } else { 1024 };
     for setting in settings {
         let note = |why: &str| Note {
-            file: file.to_owned(),
+            file: setting.file.to_string(),
             line: setting.line,
-            key: setting.key.to_owned(),
+            key: setting.key.clone(),
             why: why.to_owned(),
         };
-        let wrong = match find(setting.key).map(|key| key.kind) {
-            None => Wrong::UnknownKey { key: setting.key.to_owned(), close: closest(setting.key) },
-            Some(Kind::Refused(why)) => Wrong::Refused { key: setting.key.to_owned(), why },
-            Some(Kind::Noted(why)) => {
+        let wrong = match find(&setting.key).map(|key| key.kind) {
+            None => Wrong::UnknownKey { key: setting.key.clone(), close: closest(&setting.key) },
+            Some(Kind::Rejected(why)) => Wrong::Rejected { key: setting.key.clone(), why },
+            Some(Kind::Ignored(why)) => {
                 notes.push(note(why));
                 continue;
             }
             Some(Kind::Supported { expects, set, .. }) => {
-                match set(job, Value { text: setting.value, kb_base }) {
+                match set(job, Value { text: setting.value.as_deref(), kb_base }) {
                     Ok(None) => continue,
                     Ok(Some(remark)) => {
                         notes.push(note(remark));
                         continue;
                     }
                     Err(why) => Wrong::Value {
-                        key: setting.key.to_owned(),
-                        value: setting.value.map(str::to_owned),
+                        key: setting.key.clone(),
+                        value: setting.value.clone(),
                         why,
                         expects,
                     },
                 }
             }
         };
-        errors.push(JobError::new(file, setting.line, wrong));
+        errors.push(JobError::new(&setting.file, setting.line, wrong));
     }
 }
 
@@ -71,7 +74,7 @@ pub fn description(job: &mut Job, value: Value<'_>) -> Result {
 pub fn kb_base(_: &mut Job, value: Value<'_>) -> Result {
     match value.required()? {
         "1000" | "1024" => Ok(None),
-        other => Err(format!("{other:?} is neither")),
+        other => Err(ValueError::Neither { text: other.to_owned() }),
     }
 }
 
@@ -89,9 +92,11 @@ pub fn rw(job: &mut Job, value: Value<'_>) -> Result {
         "trimwrite" => (Direction::TrimWrite, false),
         "randtrimwrite" => (Direction::TrimWrite, true),
         other if other.contains(':') => {
-            return Err("the offset modifier after ':' is not supported yet".to_owned());
+            return Err(ValueError::NotSupported(
+                "the offset modifier after ':' is not supported yet",
+            ));
         }
-        other => return Err(format!("{other:?} is not a direction")),
+        other => return Err(ValueError::Unknown { text: other.to_owned(), kind: "direction" }),
     };
     (job.direction, job.random) = (direction, random);
     Ok(None)
@@ -108,7 +113,7 @@ pub fn rwmixwrite(job: &mut Job, value: Value<'_>) -> Result {
 }
 
 /// The size of an operation, in bytes.
-fn io_bytes(text: &str, value: Value<'_>) -> std::result::Result<u32, String> {
+fn io_bytes(text: &str, value: Value<'_>) -> std::result::Result<u32, ValueError> {
     value.whole_of(text, 1, IO_BYTES_MAX).map(|n| n as u32)
 }
 
@@ -123,7 +128,7 @@ pub fn bsrange(job: &mut Job, value: Value<'_>) -> Result {
     job.block_size = value.per_direction(&job.block_size, &[',', '/'], |text| {
         let (min, max) = range(text, value.kb_base)?;
         if min == 0 || max > IO_BYTES_MAX {
-            return Err(format!("{text:?} is not within 1 to {IO_BYTES_MAX} bytes"));
+            return Err(ValueError::OperationBytes { text: text.to_owned() });
         }
         Ok(BlockSizes::Range { min: min as u32, max: max as u32 })
     })?;
@@ -146,20 +151,20 @@ pub fn bssplit(job: &mut Job, value: Value<'_>) -> Result {
     Ok(None)
 }
 
-fn entries(text: &str, most: usize) -> std::result::Result<Vec<&str>, String> {
+fn entries(text: &str, most: usize) -> std::result::Result<Vec<&str>, ValueError> {
     let entries: Vec<&str> = text.split(':').map(str::trim).collect();
     if entries.len() > most {
-        return Err(format!("{} entries where at most {most} are allowed", entries.len()));
+        return Err(ValueError::Entries { found: entries.len(), most });
     }
     Ok(entries)
 }
 
 /// Entries without a percentage share the remainder; if it does not divide evenly, the first get more.
-fn fill_blanks<T>(entries: Vec<(T, Option<u8>)>) -> std::result::Result<Vec<(T, u8)>, String> {
+fn fill_blanks<T>(entries: Vec<(T, Option<u8>)>) -> std::result::Result<Vec<(T, u8)>, ValueError> {
     let given: u32 = entries.iter().filter_map(|&(_, percent)| percent).map(u32::from).sum();
     let blanks = entries.iter().filter(|(_, percent)| percent.is_none()).count() as u32;
     if given > 100 || (given < 100 && blanks == 0) {
-        return Err(format!("the percentages add to {given}, not 100"));
+        return Err(ValueError::Percentages { sum: given });
     }
     let mut left = 100 - given;
     let mut blanks_left = blanks;
@@ -227,43 +232,42 @@ pub fn random_distribution(job: &mut Job, value: Value<'_>) -> Result {
             let zones = zones(text, |size| rest.whole_of(size, 1, 100).map(|n| n as u8))?;
             let sizes: u32 = zones.iter().map(|&(_, size)| u32::from(size)).sum();
             if sizes != 100 {
-                return Err(format!("the sizes of the zones add to {sizes}%, not 100%"));
+                return Err(ValueError::ZoneSizes { sum: sizes });
             }
             Ok(Distribution::Zoned(zones))
         })?,
         "zoned_abs" => rest.per_direction(&job.distribution, &[','], |text| {
             zones(text, |size| match bytes(size, rest.kb_base)? {
-                0 => Err("a zone of no bytes".to_owned()),
+                0 => Err(ValueError::EmptyZone),
                 n => Ok(n),
             })
             .map(Distribution::ZonedBytes)
         })?,
-        "zipf" | "pareto" | "normal" => {
-            return Err(format!(
-                "{model} is not supported, because places are drawn in integers only: give the \
-                 same skew as zones"
-            ));
-        }
-        other => return Err(format!("{other:?} is not a distribution")),
+        "zipf" | "pareto" | "normal" => PerDirection::all(Distribution::Skewed(skew(text)?)),
+        other => return Err(ValueError::Unknown { text: other.to_owned(), kind: "distribution" }),
     };
     Ok(None)
 }
 
+fn skew(text: &str) -> std::result::Result<Skew, ValueError> {
+    text.parse()
+}
+
 fn zones<T>(
     text: &str,
-    mut size: impl FnMut(&str) -> std::result::Result<T, String>,
-) -> std::result::Result<Vec<(u8, T)>, String> {
+    mut size: impl FnMut(&str) -> std::result::Result<T, ValueError>,
+) -> std::result::Result<Vec<(u8, T)>, ValueError> {
     let percent = |text: &str| Value { text: Some(text), kb_base: 1024 }.whole(0, 100);
     let mut zones = Vec::new();
     for entry in entries(text, ZONES_MAX)? {
         let Some((access, length)) = entry.split_once('/') else {
-            return Err(format!("zone {entry:?} has no '/' between access and size"));
+            return Err(ValueError::Zone { text: entry.to_owned() });
         };
         zones.push((percent(access)? as u8, size(length)?));
     }
     let accesses: u32 = zones.iter().map(|&(access, _)| u32::from(access)).sum();
     if accesses != 100 {
-        return Err(format!("the accesses of the zones add to {accesses}%, not 100%"));
+        return Err(ValueError::ZoneAccesses { sum: accesses });
     }
     Ok(zones)
 }
@@ -291,11 +295,18 @@ pub fn rate_iops(job: &mut Job, value: Value<'_>) -> Result {
     Ok(None)
 }
 
+pub fn rate(job: &mut Job, value: Value<'_>) -> Result {
+    job.rate_bytes = value.per_direction(&job.rate_bytes, &[','], |text| {
+        value.whole_of(text, 0, RATE_BYTES_MAX).map(|n| (n > 0).then_some(n))
+    })?;
+    Ok(None)
+}
+
 pub fn rate_process(job: &mut Job, value: Value<'_>) -> Result {
     job.rate_process = match value.required()? {
         "linear" => RateProcess::Linear,
         "poisson" => RateProcess::Poisson,
-        other => return Err(format!("{other:?} is neither")),
+        other => return Err(ValueError::Neither { text: other.to_owned() }),
     };
     Ok(None)
 }
@@ -382,8 +393,10 @@ pub fn verify(job: &mut Job, value: Value<'_>) -> Result {
                  block), whichever checksum is named",
             ))
         }
-        "pattern" => Err("a fixed pattern cannot show stale or misplaced data".to_owned()),
-        other => Err(format!("{other:?} is not a checksum")),
+        "pattern" => {
+            Err(ValueError::NotSupported("a fixed pattern cannot show stale or misplaced data"))
+        }
+        other => Err(ValueError::Unknown { text: other.to_owned(), kind: "checksum" }),
     }
 }
 
@@ -409,7 +422,7 @@ fn trace(job: &mut Job) -> &mut TraceSource {
 pub fn read_iolog(job: &mut Job, value: Value<'_>) -> Result {
     let paths: Vec<String> = value.required()?.split(':').map(str::to_owned).collect();
     if paths.iter().any(String::is_empty) {
-        return Err("one of the paths is empty".to_owned());
+        return Err(ValueError::EmptyPath);
     }
     trace(job).paths = paths;
     Ok(None)

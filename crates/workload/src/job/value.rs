@@ -4,9 +4,45 @@
 //! `4k` and `4kb` are 4096 and `4kib` is 4000; with `kb_base=1000` it is the other way round. A
 //! bare `ki` is rejected, because fio's manual and fio's parser interpret it differently.
 
+use std::fmt;
+use std::str::FromStr;
+
 use runtime::Span;
 
-use super::{Amount, PerDirection};
+use super::{Amount, PerDirection, ValueError};
+
+/// A number from 0, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Decimal(u64);
+
+impl Decimal {
+    pub const ONE: Decimal = Decimal(1_000_000);
+
+    pub fn to_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl FromStr for Decimal {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Decimal, ValueError> {
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = !(whole.is_empty() && part.is_empty()) && digits(whole) && digits(part);
+        if !is_number || whole.len() > 9 || part.len() > 6 {
+            return Err(ValueError::Decimal { text: text.to_owned() });
+        }
+        let millionths = format!("0{whole}{part:0<6}").parse().expect("at most 16 digits");
+        Ok(Decimal(millionths))
+    }
+}
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_f64().fmt(f)
+    }
+}
 
 /// The value of a setting, after the `=`.
 #[derive(Clone, Copy, Debug)]
@@ -19,41 +55,41 @@ pub struct Value<'a> {
 
 impl<'a> Value<'a> {
     /// The text, which must not be empty.
-    pub fn required(self) -> Result<&'a str, String> {
+    pub fn required(self) -> Result<&'a str, ValueError> {
         match self.text {
             Some(text) if !text.is_empty() => Ok(text),
-            _ => Err("it has no value".to_owned()),
+            _ => Err(ValueError::Missing),
         }
     }
 
     /// A flag: `key`, `key=1` or `key=0`.
-    pub fn flag(self) -> Result<bool, String> {
+    pub fn flag(self) -> Result<bool, ValueError> {
         match self.text {
             None | Some("1" | "true") => Ok(true),
             Some("0" | "false") => Ok(false),
-            Some(other) => Err(format!("{other:?} is neither 1 nor 0")),
+            Some(other) => Err(ValueError::Flag { text: other.to_owned() }),
         }
     }
 
     /// A whole number from `low` to `high`, both included.
-    pub fn whole(self, low: u64, high: u64) -> Result<u64, String> {
+    pub fn whole(self, low: u64, high: u64) -> Result<u64, ValueError> {
         self.whole_of(self.required()?, low, high)
     }
 
     /// As [`Value::whole`], for a part of the text.
-    pub fn whole_of(self, text: &str, low: u64, high: u64) -> Result<u64, String> {
-        let n = bytes(text, self.kb_base)?;
-        if n < low {
-            return Err(format!("{n} is less than {low}"));
+    pub fn whole_of(self, text: &str, low: u64, high: u64) -> Result<u64, ValueError> {
+        let found = bytes(text, self.kb_base)?;
+        if found < low {
+            return Err(ValueError::TooSmall { found, least: low });
         }
-        if n > high {
-            return Err(format!("{n} is more than {high}"));
+        if found > high {
+            return Err(ValueError::TooLarge { found, most: high });
         }
-        Ok(n)
+        Ok(found)
     }
 
     /// A number of bytes or a percentage from 1 to 100.
-    pub fn amount(self) -> Result<Amount, String> {
+    pub fn amount(self) -> Result<Amount, ValueError> {
         let text = self.required()?;
         if let Some(number) = text.strip_suffix('%') {
             let percent = Value { text: Some(number.trim()), kb_base: 1024 }.whole(1, 100)?;
@@ -63,7 +99,7 @@ impl<'a> Value<'a> {
     }
 
     /// A span of time, in units of `default` if it names none.
-    pub fn time(self, default: Span) -> Result<Span, String> {
+    pub fn time(self, default: Span) -> Result<Span, ValueError> {
         time(self.required()?, default)
     }
 
@@ -73,12 +109,12 @@ impl<'a> Value<'a> {
         self,
         old: &PerDirection<T>,
         separators: &[char],
-        mut parse: impl FnMut(&str) -> Result<T, String>,
-    ) -> Result<PerDirection<T>, String> {
+        mut parse: impl FnMut(&str) -> Result<T, ValueError>,
+    ) -> Result<PerDirection<T>, ValueError> {
         let text = self.required()?;
         let parts: Vec<&str> = text.split(separators).map(str::trim).collect();
         if parts.len() > 3 {
-            return Err(format!("{} parts where at most three are allowed", parts.len()));
+            return Err(ValueError::Parts { found: parts.len() });
         }
         let mut part = |at: usize, old: &T| match parts[at] {
             "" => Ok(old.clone()),
@@ -92,7 +128,7 @@ impl<'a> Value<'a> {
 }
 
 /// A number of bytes with fio's units.
-pub fn bytes(text: &str, kb_base: u64) -> Result<u64, String> {
+pub fn bytes(text: &str, kb_base: u64) -> Result<u64, ValueError> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, radix) = match lower.strip_prefix("0x") {
         Some(hex) => (hex, 16),
@@ -101,10 +137,10 @@ pub fn bytes(text: &str, kb_base: u64) -> Result<u64, String> {
     let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
     let (number, unit) = digits.split_at(end);
     if number.is_empty() {
-        return Err(format!("{text:?} does not begin with a number"));
+        return Err(ValueError::NoNumber { text: text.to_owned() });
     }
-    let number = u64::from_str_radix(number, radix)
-        .map_err(|_| format!("{text:?} does not fit in 64 bits"))?;
+    let overflow = || ValueError::Overflow { text: text.to_owned() };
+    let number = u64::from_str_radix(number, radix).map_err(|_| overflow())?;
     let other_base = if kb_base == 1000 { 1024 } else { 1000 };
     let mut rest = unit.trim().chars();
     let first = rest.next();
@@ -114,25 +150,25 @@ pub fn bytes(text: &str, kb_base: u64) -> Result<u64, String> {
         (_, Some(power), "" | "b") => (power, kb_base),
         (_, Some(power), "ib") => (power, other_base),
         (Some(letter), Some(_), "i") => {
-            return Err(format!(
-                "\"{letter}i\" is read differently by fio's manual and by fio: write {letter} \
-                 (times {kb_base}) or {letter}ib (times {other_base})"
-            ));
+            return Err(ValueError::AmbiguousUnit { letter, kb_base, other_base });
         }
-        _ => return Err(format!("{:?} is not a unit of size", unit.trim())),
+        _ => {
+            let text = unit.trim().to_owned();
+            return Err(ValueError::Unknown { text, kind: "unit of size" });
+        }
     };
     base.checked_pow(power)
         .and_then(|multiplier| number.checked_mul(multiplier))
-        .ok_or_else(|| format!("{text:?} does not fit in 64 bits"))
+        .ok_or_else(overflow)
 }
 
 /// A span of time with fio's units, of which the microsecond is the finest.
-pub fn time(text: &str, default: Span) -> Result<Span, String> {
+pub fn time(text: &str, default: Span) -> Result<Span, ValueError> {
     let lower = text.trim().to_ascii_lowercase();
     let end = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
     let (number, unit) = lower.split_at(end);
     if number.is_empty() {
-        return Err(format!("{text:?} does not begin with a number"));
+        return Err(ValueError::NoNumber { text: text.to_owned() });
     }
     let unit = match unit.trim() {
         "" => default,
@@ -142,17 +178,19 @@ pub fn time(text: &str, default: Span) -> Result<Span, String> {
         "m" => Span::s(60),
         "h" => Span::s(3_600),
         "d" => Span::s(86_400),
-        other => return Err(format!("{other:?} is not a unit of time")),
+        other => {
+            return Err(ValueError::Unknown { text: other.to_owned(), kind: "unit of time" });
+        }
     };
-    let too_long = || format!("{text:?} is longer than the 213 days a clock of picoseconds lasts");
+    let too_long = || ValueError::TooLong { text: text.to_owned() };
     let number: u64 = number.parse().map_err(|_| too_long())?;
     number.checked_mul(unit.0).map(Span).ok_or_else(too_long)
 }
 
 /// A range `low-high` or `low:high`; the ends are swapped if reversed, as in fio.
-pub fn range(text: &str, kb_base: u64) -> Result<(u64, u64), String> {
+pub fn range(text: &str, kb_base: u64) -> Result<(u64, u64), ValueError> {
     let Some((low, high)) = text.split_once(['-', ':']) else {
-        return Err(format!("{text:?} has no '-' between its ends"));
+        return Err(ValueError::NoRange { text: text.to_owned() });
     };
     let (low, high) = (bytes(low, kb_base)?, bytes(high, kb_base)?);
     Ok((low.min(high), low.max(high)))
@@ -198,7 +236,7 @@ mod tests {
             ("99999999999999999999", "64 bits"),
             ("17179869184g", "64 bits"),
         ] {
-            let said = bytes(text, 1024).unwrap_err();
+            let said = bytes(text, 1024).unwrap_err().to_string();
             assert!(said.contains(why), "{text}: {said}");
         }
     }
@@ -219,9 +257,24 @@ mod tests {
         ] {
             assert_eq!(time(text, Span::s(1)), Ok(want), "{text}");
         }
-        assert!(time("10y", Span::s(1)).unwrap_err().contains("\"y\""));
-        assert!(time("300d", Span::s(1)).unwrap_err().contains("213 days"));
+        let error = time("10y", Span::s(1)).unwrap_err();
+        assert_eq!(error.to_string(), "\"y\" is not a unit of time");
+        assert_eq!(time("300d", Span::s(1)), Err(ValueError::TooLong { text: "300d".into() }));
         assert_eq!(time("10", Span::us(1)), Ok(Span::us(10)));
+    }
+
+    #[test]
+    fn decimal_parses_to_millionths_and_prints_back() {
+        for (text, want) in
+            [("1.2", 1.2), ("0", 0.0), (".25", 0.25), ("100", 100.0), ("0.000001", 1e-6)]
+        {
+            let number: Decimal = text.parse().unwrap();
+            assert_eq!(number.to_f64(), want, "{text}");
+            assert_eq!(number.to_string().parse(), Ok(number));
+        }
+        for text in ["", ".", "-1", "1e3", "1.2.3", "0.0000001", "1000000000", " 1", "1,5"] {
+            assert!(text.parse::<Decimal>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -237,6 +290,7 @@ mod tests {
             let _ = bytes(&text, 1024);
             let _ = time(&text, Span::s(1));
             let _ = range(&text, 1024);
+            let _ = text.parse::<Decimal>();
             let _ = Value { text: Some(&text), kb_base: 1024 }.amount();
         }
     }

@@ -3,6 +3,7 @@
 use runtime::Rng;
 
 use super::permutation::Permutation;
+use super::skew::SkewedPlaces;
 use super::{PatternError, Region};
 use crate::job::Distribution;
 
@@ -23,6 +24,8 @@ pub enum Places {
         /// The alignment, in bytes.
         align: u64,
     },
+    /// Skewed draws of multiples of `align`.
+    Skewed { places: SkewedPlaces, align: u64 },
 }
 
 /// A part of the region with its share of the accesses.
@@ -36,16 +39,22 @@ pub struct Zone {
 }
 
 impl Places {
-    /// Random offsets by `distribution` within `region`, at multiples of `align` bytes.
+    /// Random offsets by `distribution` within `region`, at multiples of `align` bytes. `key` selects the
+    /// hot places of a skewed distribution.
     pub fn random(
         distribution: &Distribution,
         region: Region,
         align: u64,
+        key: u64,
     ) -> Result<Places, PatternError> {
         let zones: Vec<(u8, u64)> = match distribution {
             Distribution::Uniform => return Ok(Places::Uniform { align }),
             Distribution::Zoned(zones) => by_percent(zones, region.bytes),
             Distribution::ZonedBytes(zones) => zones.clone(),
+            Distribution::Skewed(skew) => {
+                let places = SkewedPlaces::new(skew, (region.bytes / align).max(1), key);
+                return Ok(Places::Skewed { places, align });
+            }
         };
         let mut result = Vec::with_capacity(zones.len());
         let (mut access_until, mut from) = (0_u8, 0_u64);
@@ -80,6 +89,7 @@ impl Places {
                 let zone = zone.expect("the accesses of the zones add to 100");
                 draw(rng, zone.from, zone.to, *align, wanted)
             }
+            Places::Skewed { places, align } => places.next(rng) * *align,
         };
         (place, wanted.min(region.bytes - place) as u32)
     }
@@ -153,7 +163,7 @@ mod tests {
     #[test]
     fn zones_get_their_share_of_accesses() {
         let zoned = Distribution::Zoned(vec![(80, 20), (20, 80)]);
-        let mut places = Places::random(&zoned, REGION, 4096).unwrap();
+        let mut places = Places::random(&zoned, REGION, 4096, 1).unwrap();
         let mut rng = Rng::new(5);
         let border = REGION.bytes / 5;
         let hot = (0..10_000)
@@ -170,12 +180,12 @@ mod tests {
     fn zones_too_long_or_too_small_are_rejected() {
         let long = Distribution::ZonedBytes(vec![(100, REGION.bytes + 1)]);
         assert!(matches!(
-            Places::random(&long, REGION, 4096),
+            Places::random(&long, REGION, 4096, 1),
             Err(PatternError::ZonesTooLong { .. })
         ));
         let tiny = Distribution::ZonedBytes(vec![(50, 4608), (50, 512)]);
         assert!(matches!(
-            Places::random(&tiny, REGION, 4096),
+            Places::random(&tiny, REGION, 4096, 1),
             Err(PatternError::ZoneTooSmall { bytes: 512, align: 4096 })
         ));
     }

@@ -1,30 +1,30 @@
 //! Latency breakdowns: named stages that should add up to the latency.
 //!
-//! Sums are kept for every quarter of an octave of the total latency, so that the operations around
-//! any percentile can be broken down afterwards without storing single operations. The difference
-//! between the latency and the sum of the stages is unexplained; it is negative if stages overlap.
+//! Sums are kept for every 64th of an octave of the total latency, so that the operations at any quantile
+//! can be broken down afterwards without storing single operations. The difference between the latency and
+//! the sum of the stages is unexplained; it is negative if stages overlap.
 
 use runtime::Span;
 
 use crate::limits::STAGES_MAX;
 
-/// Quarters of an octave in 64 bits.
-const BUCKETS: usize = 4 * 64;
-
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    count: u64,
-    total_ps: u128,
-    stages_ps: [u128; STAGES_MAX],
-}
-
-const EMPTY: Bucket = Bucket { count: 0, total_ps: 0, stages_ps: [0; STAGES_MAX] };
+/// Buckets of an octave, as a power of two: a bucket is at most 1.6 % wide.
+const SPLIT_LOG2: u32 = 6;
+const SPLIT: usize = 1 << SPLIT_LOG2;
+/// Latencies below 2^12 ps (4 ns) share the first bucket.
+const SHORTEST_LOG2: u32 = 12;
+/// Latencies from 2^46 ps (70 s) share the last bucket.
+const LONGEST_LOG2: u32 = 46;
+const BUCKETS: usize = (LONGEST_LOG2 - SHORTEST_LOG2) as usize * SPLIT + 2;
 
 #[derive(Clone, Debug)]
 pub struct Breakdown {
     names: Vec<&'static str>,
-    /// [`BUCKETS`] buckets, or none before the first operation.
-    buckets: Vec<Bucket>,
+    /// [`BUCKETS`] counts, or none before the first operation.
+    counts: Vec<u64>,
+    /// Picoseconds of each bucket: its total, then its stages. Zeroed pages of it that no operation has
+    /// reached take no memory.
+    sums_ps: Vec<u128>,
 }
 
 /// The mean breakdown of some operations, in picoseconds each.
@@ -54,13 +54,18 @@ impl Breakdown {
     /// If there are more than [`STAGES_MAX`].
     pub fn new(names: &[&'static str]) -> Breakdown {
         assert!(names.len() <= STAGES_MAX, "{} stages, of {STAGES_MAX}", names.len());
-        Breakdown { names: names.to_vec(), buckets: Vec::new() }
+        Breakdown { names: names.to_vec(), counts: Vec::new(), sums_ps: Vec::new() }
     }
 
     fn make_room(&mut self) {
-        if self.buckets.is_empty() {
-            self.buckets = vec![EMPTY; BUCKETS];
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS];
+            self.sums_ps = vec![0; BUCKETS * self.width()];
         }
+    }
+
+    fn width(&self) -> usize {
+        1 + self.names.len()
     }
 
     pub fn names(&self) -> &[&'static str] {
@@ -74,12 +79,12 @@ impl Breakdown {
     /// If the index of a stage is out of range.
     pub fn record(&mut self, total_ps: u64, stages_ps: impl IntoIterator<Item = (usize, u64)>) {
         self.make_room();
-        let bucket = &mut self.buckets[bucket_of(total_ps)];
-        bucket.count += 1;
-        bucket.total_ps += u128::from(total_ps);
-        let sums = &mut bucket.stages_ps[..self.names.len()];
+        let (bucket, width) = (bucket_of(total_ps), self.width());
+        self.counts[bucket] += 1;
+        let sums = &mut self.sums_ps[bucket * width..][..width];
+        sums[0] += u128::from(total_ps);
         for (stage, ps) in stages_ps {
-            sums[stage] += u128::from(ps);
+            sums[1 + stage] += u128::from(ps);
         }
     }
 
@@ -89,83 +94,83 @@ impl Breakdown {
     /// If the stages differ.
     pub fn merge(&mut self, other: &Breakdown) {
         assert_eq!(self.names, other.names, "only breakdowns of the same stages add up");
-        if !other.buckets.is_empty() {
-            self.make_room();
+        if other.counts.is_empty() {
+            return;
         }
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            add(mine, theirs);
+        self.make_room();
+        let width = self.width();
+        for bucket in (0..BUCKETS).filter(|&bucket| other.counts[bucket] > 0) {
+            self.counts[bucket] += other.counts[bucket];
+            let theirs = &other.sums_ps[bucket * width..][..width];
+            self.sums_ps[bucket * width..]
+                .iter_mut()
+                .zip(theirs)
+                .for_each(|(mine, sum)| *mine += sum);
         }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
     }
 
     pub fn mean(&self) -> Shares {
-        let mut all = EMPTY;
-        self.buckets.iter().for_each(|bucket| add(&mut all, bucket));
-        self.shares(&all)
+        let mut sums = vec![0; self.width()];
+        for bucket in (0..self.counts.len()).filter(|&bucket| self.counts[bucket] > 0) {
+            sums.iter_mut().zip(self.sums(bucket)).for_each(|(all, sum)| *all += sum);
+        }
+        shares(self.count(), &sums)
     }
 
-    /// The operations within a quarter of an octave around a percentile, in thousandths of a
-    /// percent. `None` if there are no operations.
+    /// The operations at a quantile, in thousandths of a percent: those of its bucket, at most 1.6 % wide.
+    /// `None` if there are no operations.
     pub fn around(&self, thousandths: u32) -> Option<Around> {
-        let count: u64 = self.buckets.iter().map(|bucket| bucket.count).sum();
-        let rank = (u128::from(count) * u128::from(thousandths)).div_ceil(100_000).max(1);
+        let rank = (u128::from(self.count()) * u128::from(thousandths)).div_ceil(100_000).max(1);
         let mut passed = 0_u128;
-        for (at, bucket) in self.buckets.iter().enumerate() {
-            passed += u128::from(bucket.count);
-            if passed >= rank {
-                let (from, to) = (Span(lowest_of(at)), Span(highest_of(at)));
-                return Some(Around { from, to, shares: self.shares(bucket) });
-            }
-        }
-        None
+        let bucket = self.counts.iter().position(|&count| {
+            passed += u128::from(count);
+            passed >= rank
+        })?;
+        let (from, to) = (Span(lowest_of(bucket)), Span(highest_of(bucket)));
+        Some(Around { from, to, shares: shares(self.counts[bucket], self.sums(bucket)) })
     }
 
-    fn shares(&self, bucket: &Bucket) -> Shares {
-        let mean =
-            |sum: u128| if bucket.count == 0 { 0.0 } else { sum as f64 / bucket.count as f64 };
-        let stages = &bucket.stages_ps[..self.names.len()];
-        let explained: u128 = stages.iter().sum();
-        let unexplained_ps = if explained <= bucket.total_ps {
-            mean(bucket.total_ps - explained)
-        } else {
-            -mean(explained - bucket.total_ps)
-        };
-        Shares {
-            count: bucket.count,
-            total_ps: mean(bucket.total_ps),
-            stages_ps: stages.iter().map(|&sum| mean(sum)).collect(),
-            unexplained_ps,
-        }
+    fn sums(&self, bucket: usize) -> &[u128] {
+        let width = self.width();
+        &self.sums_ps[bucket * width..][..width]
     }
 }
 
-fn add(mine: &mut Bucket, theirs: &Bucket) {
-    mine.count += theirs.count;
-    mine.total_ps += theirs.total_ps;
-    for (mine, theirs) in mine.stages_ps.iter_mut().zip(theirs.stages_ps) {
-        *mine += theirs;
-    }
+/// The means of `count` operations with these sums: the total, then the stages.
+fn shares(count: u64, sums: &[u128]) -> Shares {
+    let mean = |sum: u128| if count == 0 { 0.0 } else { sum as f64 / count as f64 };
+    let (total, stages) = (sums[0], &sums[1..]);
+    let explained: u128 = stages.iter().sum();
+    let unexplained_ps =
+        if explained <= total { mean(total - explained) } else { -mean(explained - total) };
+    let stages_ps = stages.iter().map(|&sum| mean(sum)).collect();
+    Shares { count, total_ps: mean(total), stages_ps, unexplained_ps }
 }
 
-/// The highest bit selects the octave, the two bits below it the quarter.
+/// The highest bit selects the octave, the bits below it the bucket in it.
 fn bucket_of(ps: u64) -> usize {
-    if ps < 4 {
-        return ps as usize;
+    match ps.checked_ilog2() {
+        None | Some(..SHORTEST_LOG2) => 0,
+        Some(LONGEST_LOG2..) => BUCKETS - 1,
+        Some(octave) => {
+            let part = (ps >> (octave - SPLIT_LOG2)) as usize % SPLIT;
+            1 + (octave - SHORTEST_LOG2) as usize * SPLIT + part
+        }
     }
-    let octave = ps.ilog2();
-    (octave * 4) as usize + ((ps >> (octave - 2)) & 3) as usize
 }
 
 fn lowest_of(bucket: usize) -> u64 {
-    match bucket {
-        0..4 => bucket as u64,
-        // Unused: no number has its highest bit at 1 and two bits below it.
-        4..8 => 4,
-        _ => (4 | (bucket as u64 % 4)) << (bucket / 4 - 2),
-    }
+    let Some(bucket) = bucket.checked_sub(1) else { return 0 };
+    let octave = SHORTEST_LOG2 as usize + bucket / SPLIT;
+    ((SPLIT + bucket % SPLIT) as u64) << (octave - SPLIT_LOG2 as usize)
 }
 
 fn highest_of(bucket: usize) -> u64 {
-    if bucket + 1 == BUCKETS { u64::MAX } else { lowest_of((bucket + 1).max(1)).max(1) - 1 }
+    if bucket + 1 == BUCKETS { u64::MAX } else { lowest_of(bucket + 1) - 1 }
 }
 
 #[cfg(test)]
@@ -222,9 +227,10 @@ mod tests {
         fn latency_is_within_bounds_of_its_bucket(ps: u64, shift in 0_u32..64) {
             let ps = ps >> shift;
             let bucket = bucket_of(ps);
-            prop_assert!(lowest_of(bucket) <= ps && ps <= highest_of(bucket), "{ps} in {bucket}");
-            // Neighbours differ by a quarter at most, above the smallest.
-            prop_assert!(ps < 8 || highest_of(bucket) - lowest_of(bucket) <= ps / 4);
+            let (from, to) = (lowest_of(bucket), highest_of(bucket));
+            prop_assert!(from <= ps && ps <= to, "{ps} in {bucket}");
+            let one_of_many = (1 << SHORTEST_LOG2..1 << LONGEST_LOG2).contains(&ps);
+            prop_assert!(!one_of_many || (to - from) * SPLIT as u64 <= ps, "{ps}: {from} to {to}");
         }
     }
 }

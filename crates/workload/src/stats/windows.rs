@@ -87,6 +87,10 @@ impl Windows {
         window as usize
     }
 
+    pub fn width(&self) -> Span {
+        self.width
+    }
+
     /// All windows up to the last with a completion.
     pub fn counts(&self) -> &[Counts] {
         &self.counts

@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn malformed_recording_error_names_its_line() {
         assert!(Recorded::of("r", "fio version 3 iolog\n").unwrap().is_none());
-        for (bad, says) in [
+        for (bad, expected) in [
             ("io 1 read 0 4096", "expected io AT KIND"),
             ("io 1 erase 0 4096 1", "expected io AT KIND"),
             ("io 1 read 0 0 1", "length \"0\""),
@@ -292,7 +292,7 @@ mod tests {
         ] {
             let text = format!("{HEADER}\nrun x\n{bad}\n");
             let error = Recorded::of("r.rec", &text).unwrap_err().to_string();
-            assert!(error.starts_with("r.rec:3: ") && error.contains(says), "{bad}: {error}");
+            assert!(error.starts_with("r.rec:3: ") && error.contains(expected), "{bad}: {error}");
         }
     }
 }

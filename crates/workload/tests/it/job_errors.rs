@@ -52,16 +52,23 @@ const VALUES: &[(&str, &str)] = &[
              size/percent:size/percent, or read,write lists, as in 4k/60:64k/40",
     ),
     (
-        "random_distribution=zipf:1.2",
-        "random_distribution=zipf:1.2: zipf is not supported, because places are drawn in \
-             integers only: give the same skew as zones; expected random, \
-             zoned:ACCESS%/SIZE%:... or zoned_abs:ACCESS%/BYTES:..., as in zoned:80/20:20/80",
+        "random_distribution=zipf:1",
+        "random_distribution=zipf:1: theta is 1, for which fio has no zipf; expected random, \
+             zoned:ACCESS%/SIZE%:..., zoned_abs:ACCESS%/BYTES:..., zipf:THETA[:CENTRE], \
+             pareto:H[:CENTRE] or normal:PERCENT[:CENTRE], as in zoned:80/20:20/80 or zipf:1.2",
+    ),
+    (
+        "random_distribution=pareto:0.2:1.5",
+        "random_distribution=pareto:0.2:1.5: the centre is 1.5, outside of 0 to 1; expected random, \
+             zoned:ACCESS%/SIZE%:..., zoned_abs:ACCESS%/BYTES:..., zipf:THETA[:CENTRE], \
+             pareto:H[:CENTRE] or normal:PERCENT[:CENTRE], as in zoned:80/20:20/80 or zipf:1.2",
     ),
     (
         "random_distribution=zoned:60/50:40/40",
         "random_distribution=zoned:60/50:40/40: the sizes of the zones add to 90%, not 100%; \
-             expected random, zoned:ACCESS%/SIZE%:... or zoned_abs:ACCESS%/BYTES:..., as in \
-             zoned:80/20:20/80",
+             expected random, zoned:ACCESS%/SIZE%:..., zoned_abs:ACCESS%/BYTES:..., \
+             zipf:THETA[:CENTRE], pareto:H[:CENTRE] or normal:PERCENT[:CENTRE], as in \
+             zoned:80/20:20/80 or zipf:1.2",
     ),
     (
         "verify=pattern",
@@ -81,12 +88,13 @@ const VALUES: &[(&str, &str)] = &[
     ("qwertyuiop=8", "unknown key \"qwertyuiop\": expected a key of a fio job file"),
     (
         "include other.fio",
-        "\"include\" is not supported: expected the included settings themselves",
+        "include other.fio: this text is not in a file, expected the included settings themselves",
     ),
     (
         "size=${SIZE}",
-        "size=${SIZE}: environment variables are not expanded: expected the value itself",
+        "size=${SIZE}: the environment has no \"SIZE\"; expected ${NAME}, of a variable that is set",
     ),
+    ("size=${SIZE", "size=${SIZE: ${ without }; expected ${NAME}, of a variable that is set"),
     ("time_based", "time_based: needs runtime=, which says when to stop"),
     ("replay_no_stall=1", "replay_no_stall: needs read_iolog=, which says what to play"),
 ];

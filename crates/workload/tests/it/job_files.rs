@@ -1,7 +1,10 @@
 //! Parsing of whole job files.
 
 use runtime::Span;
-use workload::job::{Amount, BlockSizes, Direction, Distribution, RateProcess, parse};
+use workload::job::{
+    Amount, BlockSizes, Direction, Distribution, IncludeError, Outside, RateProcess, parse,
+    parse_with,
+};
 
 #[test]
 fn global_settings_apply_below_and_sections_override() {
@@ -48,6 +51,97 @@ fn sizes_rates_and_zones_per_direction() {
     assert_eq!(job.distribution.read, Distribution::Zoned(vec![(80, 20), (20, 80)]));
     assert_eq!(job.distribution.write, Distribution::Zoned(vec![(100, 100)]));
     assert_eq!(job.flush_every, 3);
+}
+
+/// Parses `a.fio` with files to include, variables of the environment and settings beside the file.
+fn parse_outside(text: &str) -> Result<workload::job::JobFile, String> {
+    let include = |from: &str, name: &str| match name {
+        "common.fio" => Ok((name.to_owned(), "bs=${BS}\niodepth=4\n".to_owned())),
+        "typo.fio" => Ok((name.to_owned(), "bs=8k\niodpeth=4\n".to_owned())),
+        "itself.fio" => Ok((name.to_owned(), "include itself.fio\n".to_owned())),
+        _ => Err(IncludeError::Io { path: name.into(), why: format!("not beside {from}") }),
+    };
+    let variable = |name: &str| match name {
+        "BS" => Some("16k".to_owned()),
+        "UNIT" => Some("k".to_owned()),
+        _ => None,
+    };
+    let settings = [("iodepth".to_owned(), "9".to_owned())];
+    let outside = Outside { settings: &settings, variable: &variable, include: &include };
+    parse_with("a.fio", text, &outside).map_err(|errors| errors.to_string())
+}
+
+#[test]
+fn included_settings_and_variables_take_effect_in_their_section() {
+    let text = "[global]\ninclude common.fio\n[one]\nsize=4${UNIT}${UNIT}\n[two]\nrw=read\n";
+    let why = parse_outside(text).unwrap_err();
+    assert_eq!(
+        why.lines().next(),
+        Some(
+            "a.fio:4: size=4kk: \"kk\" is not a unit of size; expected bytes \
+         or a percentage from 1% to 100%, as in 4g or 25%"
+        )
+    );
+    let file = parse_outside(&text.replace("${UNIT}${UNIT}", "${UNIT}")).unwrap();
+    for job in &file.jobs {
+        assert_eq!(job.block_size.read, BlockSizes::One(16 << 10), "{}", job.name);
+    }
+    assert_eq!(file.jobs[0].size, Some(Amount::Bytes(4096)));
+    let used: Vec<_> =
+        file.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(used, ["BS=16k", "UNIT=k"]);
+    assert_eq!(file.globals[0], ("bs".to_owned(), "16k".to_owned()));
+    assert_eq!(
+        file.text,
+        "[global]\nbs=16k\niodepth=4\n[one]\nsize=4k\niodepth=9\n[two]\nrw=read\niodepth=9\n"
+    );
+    let again = parse("a.fio", &file.text).unwrap();
+    let same = |job: &workload::job::Job| workload::job::Job { line: 0, ..job.clone() };
+    assert!(again.jobs.iter().map(same).eq(file.jobs.iter().map(same)));
+}
+
+#[test]
+fn command_line_settings_override_every_section() {
+    let file = parse_outside("[global]\niodepth=2\n[one]\niodepth=3\n[two]\nrw=read\n").unwrap();
+    let depths: Vec<_> = file.jobs.iter().map(|job| job.iodepth).collect();
+    assert_eq!(depths, [9, 9]);
+    assert_eq!(file.jobs[0].options.last(), Some(&("iodepth".to_owned(), "9".to_owned())));
+}
+
+#[test]
+fn error_of_included_file_names_that_file() {
+    for (text, want) in [
+        (
+            "[one]\ninclude typo.fio\n",
+            "typo.fio:2: unknown key \"iodpeth\": did you mean \"iodepth\"?",
+        ),
+        (
+            "[one]\ninclude none.fio\n",
+            "a.fio:2: include none.fio: none.fio: cannot be read: not beside a.fio",
+        ),
+        (
+            "[one]\ninclude itself.fio\n",
+            "itself.fio:1: include itself.fio: found more than 16 files, one in the other",
+        ),
+    ] {
+        assert_eq!(parse_outside(text).unwrap_err(), want);
+    }
+}
+
+#[test]
+fn command_line_setting_is_named_in_its_error() {
+    let settings = [("iodpeth".to_owned(), "9".to_owned())];
+    let outside = Outside { settings: &settings, ..Outside::none() };
+    let errors = parse_with("a.fio", "[one]\n[two]\n", &outside).unwrap_err();
+    assert_eq!(errors.to_string(), "iodpeth=9: unknown key \"iodpeth\": did you mean \"iodepth\"?");
+}
+
+#[test]
+fn rate_in_bytes_excludes_rate_in_operations() {
+    let file = parse("a.fio", "[j]\nrw=randrw\nrate=4m,1m\n").unwrap();
+    assert_eq!(file.jobs[0].rate_bytes.each().map(|rate| rate.unwrap() >> 20), [4, 1, 1]);
+    let errors = parse("a.fio", "[j]\nrate=4m\nrate_iops=100\n").unwrap_err().to_string();
+    assert_eq!(errors, "a.fio:2: rate: found with rate_iops, expected one of them for a direction");
 }
 
 #[test]

@@ -1,16 +1,16 @@
-//! What flash and its software have done.
+//! Statistics of flash chips and FTL.
 
 use ::device::flash::{self, Chips};
 use ftl::Stats;
 use runtime::Span;
 
-/// What flash and its software have done.
+/// Statistics of flash chips and FTL.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashStats {
-    /// The software, wherever it runs; none: nobody has told.
+    /// The FTL, on the device or on the host; none: unknown.
     pub software: Option<Stats>,
     pub chips: flash::Counts,
-    /// Bytes of memory that the chips take.
+    /// Memory of the simulated chips, bytes.
     pub memory_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl FlashStats {
         FlashStats { software, chips: chips.counts(), memory_bytes }
     }
 
-    /// In words, a line each.
+    /// The statistics as lines of text.
     pub fn lines(&self, elapsed: Span) -> Vec<String> {
         let chips = &self.chips;
         let mut lines = Vec::new();
@@ -57,7 +57,7 @@ impl FlashStats {
         if let (true, Some(map)) = (counters.map_reads > 0, counters.map_amplification_per_mille())
         {
             lines.push(format!(
-                "flash: of it the map {}.{:03}: {} parts of it written, {} read",
+                "flash: map share of it {}.{:03}: {} map segments written, {} read",
                 map / 1000,
                 map % 1000,
                 counters.map_units,

@@ -1,27 +1,28 @@
-//! What reads are held against.
+//! Verification of reads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use host::Deallocated;
 use workload::verify::{Ledger, Stamps, WriteTicket};
 
-/// What verification needs: shared by all clones that use one disk, in whichever thread.
+/// Verification state, shared by all clones of one disk across threads.
 pub struct Checks {
-    /// Which versions a read may find.
+    /// The block versions that a read may return.
     pub ledger: Mutex<Ledger>,
-    /// What a block of this run looks like.
+    /// Generator of the block contents of this run.
     pub stamps: Stamps,
-    /// The medium keeps nothing but stamps.
+    /// The medium retains only stamps.
     pub stamps_only: bool,
 }
 
 impl Checks {
-    /// The ledger, for as long as nothing is waited for. A thread that has panicked is said elsewhere.
+    /// Locks the ledger; the guard must not be held across an await. A panic of another thread is reported
+    /// elsewhere.
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A deallocation is about to be submitted, of a device that gives this from then on.
+    /// Starts a deallocation; `gives` is the device's read behaviour of deallocated blocks.
     pub(super) fn start_trim(
         &self,
         gives: Deallocated,
@@ -30,14 +31,14 @@ impl Checks {
     ) -> Result<WriteTicket, String> {
         match gives {
             Deallocated::Unknown => Err(format!(
-                "trim: LBA {lba}: not verified: the device does not say what deallocated blocks read as; \
+                "trim: LBA {lba}: not verified: the device does not report the value of deallocated blocks; \
                  expected zeros (DLFEAT 1)"
             )),
             _ => Ok(self.ledger().start_trim(lba, blocks)),
         }
     }
 
-    /// A write or a deallocation has ended.
+    /// Ends a write or a deallocation.
     pub(super) fn finish(&self, write: WriteTicket, result: &Result<(), String>) {
         let mut ledger = self.ledger();
         match result {

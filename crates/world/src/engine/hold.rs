@@ -1,4 +1,4 @@
-//! Work that is held up until somebody has acted in the midst of it.
+//! Pause of the work until an action, such as a reset, has ended.
 
 use std::cell::Cell;
 
@@ -6,7 +6,8 @@ use runtime::{Rt, Signal};
 
 use super::Progress;
 
-/// Two marks in the work: at one somebody is to act, and beyond the other nothing is begun until they have.
+/// Two thresholds in completed operations: the action starts at the first; from the second on no operation is
+/// submitted until the action has ended.
 #[derive(Default)]
 pub struct Hold {
     due: Cell<u64>,
@@ -16,8 +17,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Waits until so many operations have ended. Once `slack` more have, no others are begun until this is
-    /// called again, or the hold is lifted.
+    /// Waits for the given number of completed operations. After `slack` more, no operation is submitted
+    /// until the next call or until the hold is lifted.
     pub async fn reach(&self, rt: &Rt, progress: &Progress, operations: u64, slack: u64) {
         self.due.set(operations);
         self.move_to(rt, operations + slack);
@@ -26,7 +27,7 @@ impl Hold {
         }
     }
 
-    /// Nothing is held up any more.
+    /// Ends the pause for good.
     pub fn lift(&self, rt: &Rt) {
         self.move_to(rt, u64::MAX);
     }

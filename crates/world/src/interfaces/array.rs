@@ -1,4 +1,4 @@
-//! An array: several devices of an interface, each with its driver, as one disk.
+//! An array: several devices of an interface, each with its own driver, as one disk.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -11,20 +11,20 @@ use device::faults::Faults;
 use device::flash::Chips;
 use ftl::Stats;
 use host::InitError;
-use media::contents::Backing;
 use runtime::STAGES_MAX;
 
-use super::{Driver, Interface, Row, collections};
+use super::{Driver, Interface, Lanes, Row, collections};
+use crate::error::{CheckError, DriverError};
 use crate::medium::BackingStore;
 use plan::{Collections, Plan};
 
-/// The most writes under way at once where there is a parity: each has a task.
+/// Maximum number of concurrent writes with parity; each has a task.
 const WRITES_MAX: u32 = 256;
 
-/// Devices of this interface below one switch, striped or with a parity by the host.
+/// Devices of this interface below one switch, striped or with parity by the host.
 pub struct Array<I>(PhantomData<I>);
 
-/// The drivers of the members, and what is made of their disks.
+/// The drivers of the members, and the array of their disks.
 pub struct ArrayDriver<P: HostPort, D: Driver<P>> {
     members: Vec<D>,
     port: P,
@@ -32,10 +32,10 @@ pub struct ArrayDriver<P: HostPort, D: Driver<P>> {
     arrays: Vec<driver::Array<P, D::Disk>>,
 }
 
-/// Stages that an array has beside its members'.
+/// Number of stages that an array adds to its members' stages.
 const OWN: usize = driver::STAGES.len();
 
-/// Queue numbers for an array's own journeys, for each of its queues: changes, and parts of them.
+/// Trace queue numbers for each queue of an array: stripe updates, and their parts.
 pub const TRACE_QUEUES: u16 = 2;
 
 impl<I: Interface> Array<I> {
@@ -57,10 +57,14 @@ fn array_of(plan: &Plan) -> &plan::Array {
     plan.array.as_ref().expect("checked before the world is built")
 }
 
-/// The plan of one member: its chance is its own.
+/// The plan of one member, with its own seed and its own files.
 pub fn of_member(plan: &Plan, number: u32) -> Plan {
     let mut plan = plan.clone();
     plan.run.seed = plan.run.seed.wrapping_add(u64::from(number) << 32);
+    plan.medium.number_files(number);
+    if let Some(array) = &mut plan.array {
+        array.member = number;
+    }
     plan
 }
 
@@ -73,6 +77,8 @@ impl<I: Interface> Interface for Array<I> {
     const SUMMARY: &'static str = I::SUMMARY;
     const FUNCTION: Option<fn(&Plan) -> Function> = I::FUNCTION;
     const STAGES: &'static [&'static str] = Self::ALL_STAGES.split_at(I::STAGES.len() + OWN).0;
+    const PARTS: &'static [&'static [&'static str]] = &[&driver::STAGES];
+    const LANES: Lanes = I::LANES;
     const DEPTH_MAX: u32 = I::DEPTH_MAX;
     const BARE: bool = I::BARE;
     const MASKS: Option<Masks> = I::MASKS;
@@ -82,42 +88,37 @@ impl<I: Interface> Interface for Array<I> {
         plan.array.as_ref()
     }
 
-    fn check(plan: &Plan) -> Result<(), String> {
+    fn check(plan: &Plan) -> Result<(), CheckError> {
         I::check(plan)?;
-        let origin = &plan.origin;
-        let refuse = |key, expected| Err(format!("{origin}: {key}: expected {expected}"));
+        let reject = |key, expected: &str| Err(CheckError::key(plan, key, expected));
         let Some(array) = &plan.array else {
-            return refuse("array", "a table [array]: how many devices, and how they make one");
+            return reject("array", "a table [array]");
         };
-        if plan.medium.flash.as_ref().is_some_and(|flash| flash.state.is_some()) {
-            return refuse("medium.flash.state", "none: the members of an array have no files");
-        }
-        if plan.medium.contents.backing != Backing::Memory {
-            return refuse("medium.image", "none: the members of an array have no files");
-        }
-        if array.collections != Collections::Free && !I::BARE {
+        let by_themselves =
+            matches!(array.collections, Collections::Free | Collections::Windows(_));
+        if !by_themselves && !I::BARE {
             let expected = format!(
-                "free: by {} the members' own software collects, and nobody tells it when",
+                "free or windows: with {} the members control their garbage collection",
                 I::NAME
             );
-            return Err(format!("{origin}: array.collections: expected {expected}"));
+            return reject("array.collections", &expected);
         }
         let link = &plan.link;
         if link.credits.is_some() || link.held_up.is_some() || link.coherent {
-            let expected = "a link without credits, held_up and coherent: below a switch it carries \
-                            transfers as a whole";
-            return refuse("link", expected);
+            let expected = "a link without credits, held_up and coherent: below a switch the link is \
+                            modelled by whole transfers";
+            return reject("link", expected);
         }
         if u64::from(array.chunk_bytes) > plan.device.mdts_bytes {
             let most = plan::units::size_text(plan.device.mdts_bytes);
             let expected = format!("at most device.mdts, which is {most}");
-            return Err(format!("{origin}: array.chunk: expected {expected}"));
+            return reject("array.chunk", &expected);
         }
-        let beside = array.chunk_bytes + plan.medium.contents.block_bytes;
-        if array.journal.is_some() && u64::from(beside) > plan.device.mdts_bytes {
+        let with_block = array.chunk_bytes + plan.medium.contents.block_bytes;
+        if array.journal.is_some() && u64::from(with_block) > plan.device.mdts_bytes {
             let expected =
                 "less than device.mdts by a block: an entry of array.journal is one command";
-            return refuse("array.chunk", expected);
+            return reject("array.chunk", expected);
         }
         Ok(())
     }
@@ -134,6 +135,10 @@ impl<I: Interface> Interface for Array<I> {
         I::own_cores(plan)
     }
 
+    fn reserved_cores(plan: &Plan) -> u32 {
+        I::reserved_cores(plan)
+    }
+
     fn adjust(plan: &Plan, spec: &mut SimSpec) {
         I::adjust(plan, spec);
     }
@@ -146,7 +151,7 @@ impl<I: Interface> Interface for Array<I> {
         I::start_bare(port, chips, plan);
     }
 
-    /// The ports are those to the first member, then those to the second, and so on.
+    /// The ports are ordered by member.
     async fn connect<P: HostPort>(
         ports: Vec<P>,
         plan: &Plan,
@@ -174,7 +179,7 @@ impl<I: Interface> Interface for Array<I> {
         let arrays = arrays.map_err(unfit)?;
         let collectors: Option<Vec<_>> = members.iter().map(Driver::collector).collect();
         if let Some(collectors) = collectors {
-            collections::start(port.rt(), collectors, array.collections);
+            collections::start(port.rt(), collectors, array);
         }
         match array.out {
             missing if array.journal.is_some() => {
@@ -187,13 +192,13 @@ impl<I: Interface> Interface for Array<I> {
     }
 }
 
-/// Why the members make no array, in the words of bring-up.
+/// Converts the error of unsuitable members.
 fn unfit(Unfit { what, found, expected }: Unfit) -> InitError {
     InitError::Unsupported { what, found, expected }
 }
 
 impl<P: HostPort, D: Driver<P>> ArrayDriver<P, D> {
-    /// The array, as it is used by the port of this number.
+    /// The array at the port of this number.
     pub fn array(&self, number: usize) -> &driver::Array<P, D::Disk> {
         &self.arrays[number % self.arrays.len()]
     }
@@ -206,29 +211,30 @@ impl<P: HostPort, D: Driver<P>> Driver<P> for ArrayDriver<P, D> {
         self.array(number).clone()
     }
 
-    async fn reset(&self) -> Result<(), String> {
+    async fn reset(&self) -> Result<(), DriverError> {
         for member in &self.members {
             member.reset().await?;
         }
         Ok(())
     }
 
-    async fn stop(&self) -> Result<(), String> {
+    async fn stop(&self) -> Result<(), DriverError> {
         for member in &self.members {
             member.stop().await?;
         }
         Ok(())
     }
 
-    /// Parities that the members have lost with their power; with a journal there are none.
-    async fn recover(&self) -> Result<u64, String> {
+    /// Recomputes the parities that a power cut has left inconsistent, and returns their number. With a
+    /// journal it is 0.
+    async fn recover(&self) -> Result<u64, DriverError> {
         if self.options.journal > 0 {
             return Ok(0);
         }
-        self.arrays[0].resync().await.map_err(|error| error.to_string())
+        Ok(self.arrays[0].resync().await?)
     }
 
-    /// Every other time all members are there.
+    /// Alternates between the complete array and one without a member.
     fn disk_without(&self, lost: u64) -> Self::Disk {
         if !self.options.parity || lost.is_multiple_of(2) || self.arrays[0].out().is_some() {
             return self.disk(0);
@@ -236,7 +242,7 @@ impl<P: HostPort, D: Driver<P>> Driver<P> for ArrayDriver<P, D> {
         let disks = self.members.iter().map(|member| vec![member.disk(0)]).collect();
         let options = driver::Options { writes: 0, ..self.options };
         let array = driver::Array::new(vec![self.port.clone()], disks, options);
-        let array = array.expect("they made one before").remove(0);
+        let array = array.expect("the members formed an array before").remove(0);
         array.take_out((lost / 2 % self.members.len() as u64) as u32);
         array
     }
@@ -255,6 +261,16 @@ impl<P: HostPort, D: Driver<P>> Driver<P> for ArrayDriver<P, D> {
 
     fn software(&self) -> Option<Stats> {
         let mut all = self.members.iter().map(Driver::software);
+        let first = all.next()??;
+        all.try_fold(first, |sum, one| Some(sum.and(one?)))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.members.iter().map(Driver::memory_bytes).sum()
+    }
+
+    fn memory(&self) -> Option<host_flash::Memory> {
+        let mut all = self.members.iter().map(Driver::memory);
         let first = all.next()??;
         all.try_fold(first, |sum, one| Some(sum.and(one?)))
     }

@@ -1,4 +1,4 @@
-//! Descriptor blocks, one ring for all who use it.
+//! Descriptor blocks: one ring for all callers.
 
 use std::rc::Rc;
 
@@ -7,15 +7,16 @@ use device::block as front;
 use device::faults::Faults;
 use host::{InitError, block as driver};
 
-use super::stages::{ASKED, joined};
+use super::stages::{ABOVE_DRIVER, joined};
 use super::{Driver, Interface, Row};
+use crate::error::{CheckError, DriverError};
 use crate::medium::BackingStore;
 use plan::{BlockSizing, Plan};
 
 /// Descriptor blocks: one ring, exchanged block by block.
 pub struct Block;
 
-/// The driver of descriptor blocks, and the ports of those who use it.
+/// The driver of descriptor blocks, and the ports of its callers.
 pub struct BlockDriver<P: HostPort> {
     driver: driver::Driver<P>,
     ports: Vec<P>,
@@ -26,9 +27,9 @@ static ROW: Row = Row::of::<Block>();
 impl Interface for Block {
     const ROW: &'static Row = &ROW;
     const NAME: &'static str = "block";
-    const SUMMARY: &'static str = "Descriptor blocks of a size that follows the load";
+    const SUMMARY: &'static str = "Descriptor blocks with a size that follows the load";
     const STAGES: &'static [&'static str] = joined!(
-        ASKED,
+        ABOVE_DRIVER,
         &[
             "slot wait",
             "core wait",
@@ -59,19 +60,22 @@ impl Interface for Block {
             "context switch",
         ],
     );
+    const PARTS: &'static [&'static [&'static str]] =
+        &[driver::STAGES, driver::COSTS, front::STAGES, front::COSTS, media::STAGES];
     type Driver<P: HostPort> = BlockDriver<P>;
 
-    fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_sleep(Block::NAME)?;
-        plan.must_not_guard(Block::NAME)?;
-        plan.need::<plan::Block>(Block::NAME).map(drop)
+    fn check(plan: &Plan) -> Result<(), CheckError> {
+        plan.reject_hybrid_polling(Block::NAME)?;
+        plan.reject_host_protection(Block::NAME)?;
+        plan.require_section::<plan::Block>(Block::NAME)?;
+        Ok(())
     }
 
     fn register_bytes(_: &Plan) -> u32 {
         wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
     }
 
-    /// One by place in the ring, and one by request.
+    /// One trace queue by ring entry, and one by request.
     fn trace_queues(_: u32) -> u32 {
         2
     }
@@ -84,7 +88,7 @@ impl Interface for Block {
         let options = driver::Options {
             depth: plan.host.queue_depth,
             completion: plan.host.completion.by(0),
-            sizing: match plan.checked::<plan::Block>().sizing {
+            sizing: match plan.required_section::<plan::Block>().sizing {
                 BlockSizing::Fixed(size, linger) => driver::Sizing::fixed(size, linger),
                 BlockSizing::Adaptive => driver::Sizing::adaptive(),
                 BlockSizing::Gathering => driver::Sizing::gathering(),
@@ -98,7 +102,6 @@ impl Interface for Block {
 }
 
 impl<P: HostPort> BlockDriver<P> {
-    /// What it has done so far.
     pub fn counters(&self) -> driver::Counters {
         self.driver.counters()
     }
@@ -107,26 +110,26 @@ impl<P: HostPort> BlockDriver<P> {
 impl<P: HostPort> Driver<P> for BlockDriver<P> {
     type Disk = driver::Disk<P>;
 
-    /// All callers share the ring; each has its own core.
+    /// All callers share the ring; each runs on its own core.
     fn disk(&self, number: usize) -> Self::Disk {
         self.driver.disk(&self.ports[number % self.ports.len()])
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        self.driver.reset().await.map_err(|error| error.to_string())
+    async fn reset(&self) -> Result<(), DriverError> {
+        Ok(self.driver.reset().await?)
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        self.driver.stop().await.map_err(|error| error.to_string())
+    async fn stop(&self) -> Result<(), DriverError> {
+        Ok(self.driver.stop().await?)
     }
 }
 
-/// What a plan says of the device of descriptor blocks.
+/// Options of the descriptor-block front end from a plan.
 ///
 /// # Panics
-/// If the plan has no table `[block]`.
+/// If the plan does not have the table `[block]`.
 pub fn block_options(plan: &Plan) -> front::Options {
-    let (block, timing) = (plan.checked::<plan::Block>(), plan.medium.timing());
+    let (block, timing) = (plan.required_section::<plan::Block>(), plan.medium.timing());
     let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
     let first = timing.map_or(0, |timing| ns(timing.first_byte));
     front::Options {

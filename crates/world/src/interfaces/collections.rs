@@ -1,82 +1,90 @@
-//! Collections of an array's members, agreed on by the host that has their flash software.
+//! Coordination of garbage collection across the members of an array whose FTLs are on the host.
 //!
-//! A member whose collector works is slow, and so is every request of which it has a part. In turn, one at a
-//! time is slow; together, all are, and then none. What nobody agrees to change: a collector without which
-//! the host would have to wait works.
+//! A member that collects is slow, and so is every request with a part on it. With `InTurn` at most one
+//! member is slow at a time; with `Together` all members are slow at the same time. A collector always runs
+//! if writes would stall otherwise.
 
 use ftl::policy::GcControl;
 use runtime::{Rt, Span};
 
-use plan::Collections;
+use super::windows;
+use plan::{Array, Collections};
 
-/// The collector of one member's flash software.
+/// Garbage collector of one member's FTL.
 pub struct Collector {
     /// Units of a superblock.
     pub superblock_units: i64,
-    /// Units that can be written before it has to begin.
+    /// Mapping units that can be written before the collector must start.
     pub slack: Box<dyn Fn() -> i64>,
-    pub lead: Box<dyn Fn(GcControl)>,
+    pub control: Box<dyn Fn(GcControl)>,
 }
 
-/// How often members are looked at. Assumed: a look is a few loads for each, and costs nothing here.
-const LOOK: Span = Span::us(100);
-/// By how many superblocks' worth of space one begins sooner than it has to.
+/// Poll interval of the members. Assumed: the poll takes no simulated time, because it is a few loads per
+/// member.
+const POLL: Span = Span::us(100);
+/// Free superblocks by which a collector starts ahead of need.
 const EARLY: u32 = 1;
 
-/// Starts what agrees on them.
-pub(super) fn start(rt: &Rt, collectors: Vec<Collector>, agreed: Collections) {
-    match agreed {
+pub(super) fn start(rt: &Rt, collectors: Vec<Collector>, array: &Array) {
+    match array.collections {
         Collections::Free => {}
         Collections::InTurn => drop(rt.spawn(in_turn(rt.clone(), collectors))),
         Collections::Together => drop(rt.spawn(together(rt.clone(), collectors))),
+        Collections::Windows(_) => {
+            for (member, collector) in (0..).zip(collectors) {
+                let of_one = Array { member, ..array.clone() };
+                let window = of_one.window().expect("members collect in windows");
+                rt.spawn(windows::follow(rt.clone(), window, collector.control));
+            }
+        }
     }
 }
 
-/// What one has when it need not begin early.
+/// Slack in units with which a member does not need to collect ahead.
 fn enough(of: &Collector) -> i64 {
     i64::from(EARLY) * of.superblock_units
 }
 
-/// One has the turn until it has enough; the next is whoever has least.
+/// One member collects until it has enough slack; the next one is the member with the least slack.
 async fn in_turn(rt: Rt, collectors: Vec<Collector>) {
     let mut turn: Option<usize> = None;
-    collectors.iter().for_each(|one| (one.lead)(GcControl::Held));
+    collectors.iter().for_each(|one| (one.control)(GcControl::Held));
     loop {
         turn = turn.filter(|at| {
             let goes_on = (collectors[*at].slack)() < enough(&collectors[*at]);
             if !goes_on {
-                (collectors[*at].lead)(GcControl::Held);
+                (collectors[*at].control)(GcControl::Held);
             }
             goes_on
         });
         if turn.is_none() {
             turn = least(&collectors);
-            turn.iter().for_each(|at| (collectors[*at].lead)(GcControl::Early(EARLY)));
+            turn.iter().for_each(|at| (collectors[*at].control)(GcControl::Early(EARLY)));
         }
-        rt.sleep(LOOK).await;
+        rt.sleep(POLL).await;
     }
 }
 
-/// Who has the least space, if that is not enough.
+/// Index of the member with the least slack, if that is not enough.
 fn least(collectors: &[Collector]) -> Option<usize> {
     let slacks = collectors.iter().map(|one| (one.slack)()).enumerate();
     let least = slacks.min_by_key(|(_, slack)| *slack);
     least.filter(|(at, slack)| *slack < enough(&collectors[*at])).map(|(at, _)| at)
 }
 
-/// All begin when one has to, and end when all have enough.
+/// All members start when one must, and stop when all have enough slack.
 async fn together(rt: Rt, collectors: Vec<Collector>) {
     let mut working = false;
-    collectors.iter().for_each(|one| (one.lead)(GcControl::Held));
+    collectors.iter().for_each(|one| (one.control)(GcControl::Held));
     loop {
         let short = collectors.iter().any(|one| (one.slack)() < 0);
         let lacking = collectors.iter().any(|one| (one.slack)() < enough(one));
         let works = short || (working && lacking);
         if works != working {
-            let lead = if works { GcControl::Early(EARLY) } else { GcControl::Held };
-            collectors.iter().for_each(|one| (one.lead)(lead));
+            let control = if works { GcControl::Early(EARLY) } else { GcControl::Held };
+            collectors.iter().for_each(|one| (one.control)(control));
             working = works;
         }
-        rt.sleep(LOOK).await;
+        rt.sleep(POLL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! DC Express beside NVMe on one device.
+//! DC Express and NVMe on one device.
 
 use std::rc::Rc;
 
@@ -6,16 +6,23 @@ use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use device::{dcx as front, nvme as nvme_front};
 use host::{InitError, dcx as dcx_driver};
+use media::Faulty;
+use runtime::Rt;
 
-use super::stages::{ASKED, MEDIUM, MOVED, SEEN, TAKEN, joined};
+use super::divided::{DcxSide, Side};
+use super::stages::{ABOVE_DRIVER, COMPLETE, FETCH, MEDIUM, TRANSFER, joined};
 use host::nvme as driver;
 
 use super::nvme::options;
 use super::{Driver, Interface, Nvme, NvmeDriver, Row};
-use crate::medium::{BackingStore, NvmeStore};
+use crate::error::{CheckError, DriverError};
+use crate::medium::{BackingStore, NvmeStore, Reach};
 use plan::{DcxTags, Plan};
+use runtime::Span;
 
-/// DC Express: polled queues and vanishing tags for reads; NVMe, on the same device, for all else.
+const PS_PER_S: u64 = 1_000_000_000_000;
+
+/// DC Express with polled queues and vanishing tags for reads; NVMe on the same device for other commands.
 pub struct Dcx;
 
 /// The driver of DC Express and its queues, over those of NVMe.
@@ -30,23 +37,32 @@ static ROW: Row = Row::of::<Dcx>();
 impl Interface for Dcx {
     const ROW: &'static Row = &ROW;
     const NAME: &'static str = "dcx";
-    const SUMMARY: &'static str = "DC Express for reads, NVM Express for all else";
+    const SUMMARY: &'static str = "DC Express for reads, NVM Express for all other commands";
     const STAGES: &'static [&'static str] = joined!(
-        ASKED,
+        ABOVE_DRIVER,
         &["slot wait", "tag retry", "core wait", "mark", "submit", "pickup", "doorbell"],
-        TAKEN,
+        FETCH,
         &["tag wait"],
         MEDIUM,
-        MOVED,
+        TRANSFER,
         &["arrival"],
-        SEEN,
+        COMPLETE,
     );
+    const PARTS: &'static [&'static [&'static str]] = &[
+        dcx_driver::STAGES,
+        dcx_driver::COSTS,
+        front::STAGES,
+        front::COSTS,
+        nvme_front::STAGES,
+        media::STAGES,
+    ];
     type Driver<P: HostPort> = DcxDriver<P>;
 
-    fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_sleep(Dcx::NAME)?;
-        plan.must_not_guard(Dcx::NAME)?;
-        plan.need::<plan::Dcx>(Dcx::NAME).map(drop)
+    fn check(plan: &Plan) -> Result<(), CheckError> {
+        plan.reject_hybrid_polling(Dcx::NAME)?;
+        plan.reject_host_protection(Dcx::NAME)?;
+        plan.require_section::<plan::Dcx>(Dcx::NAME)?;
+        Ok(())
     }
 
     fn register_bytes(plan: &Plan) -> u32 {
@@ -54,7 +70,7 @@ impl Interface for Dcx {
         (front.block + front.block_bytes()).next_multiple_of(4096)
     }
 
-    /// Those of NVMe, and behind them its own.
+    /// Those of NVMe, followed by those of DC Express.
     fn trace_queues(queues: u32) -> u32 {
         2 * queues + 1
     }
@@ -62,17 +78,15 @@ impl Interface for Dcx {
     const FAULTS: bool = true;
 
     fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        let rt = port.rt().clone();
-        let tagged = match plan.checked::<plan::Dcx>().tags {
-            // A medium that cannot be read promises nothing; the driver's tags are random then.
-            DcxTags::Device(grain) => front::Tagged::new(&rt, store.clone(), grain)
-                .unwrap_or_else(|_| front::Tagged::without_tags(&rt, store)),
-            DcxTags::Random(_) => front::Tagged::without_tags(&rt, store),
-        };
-        let tagged = Rc::new(tagged);
+        let tagged = tagged(port.rt(), store, plan);
         let nvme_store = Rc::new(NvmeStore::Tagged(tagged.clone()));
         nvme_front::Controller::start_with(port.clone(), nvme_store, options(plan), faults.clone());
         front::Front::start_with(port, tagged, dcx_options(plan), faults.clone());
+    }
+
+    fn divide<P: DevicePort>(store: BackingStore, rt: &Rt, plan: &Plan) -> Option<Side<P>> {
+        let tagged = tagged(rt, store, plan);
+        Some(Box::new(DcxSide { tagged, nvme: options(plan), options: dcx_options(plan) }))
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<DcxDriver<P>, InitError> {
@@ -96,28 +110,46 @@ impl<P: HostPort> Driver<P> for DcxDriver<P> {
         self.queues[number % self.queues.len()].clone()
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        self.dcx.reset().await.map_err(|error| error.to_string())?;
+    async fn reset(&self) -> Result<(), DriverError> {
+        self.dcx.reset().await?;
         self.nvme.reset().await
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        self.dcx.stop().await.map_err(|error| error.to_string())?;
+    async fn stop(&self) -> Result<(), DriverError> {
+        self.dcx.stop().await?;
         self.nvme.stop().await
     }
 }
 
+/// The store with the tags of the plan.
+fn tagged(rt: &Rt, store: BackingStore, plan: &Plan) -> Rc<front::Tagged<Faulty<Reach>>> {
+    Rc::new(match plan.required_section::<plan::Dcx>().tags {
+        // A medium that cannot be read promises nothing; the driver's tags are random then.
+        DcxTags::Device { grain, bits, compared } => {
+            let source = match compared {
+                None => front::TagSource::Intervals,
+                Some(values) => front::TagSource::Compared { values, seed: plan.run.seed },
+            };
+            let spec = front::TagSpec { grain, bits, source };
+            front::Tagged::choosing(rt, store.clone(), spec)
+                .unwrap_or_else(|_| front::Tagged::without_tags(rt, store))
+        }
+        DcxTags::Random(_) => front::Tagged::without_tags(rt, store),
+    })
+}
+
 fn dcx_options(plan: &Plan) -> front::Options {
-    let (device, dcx) = (&plan.device, plan.checked::<plan::Dcx>());
+    let (device, dcx) = (&plan.device, plan.required_section::<plan::Dcx>());
     front::Options {
         block: options(plan).register_bytes(),
-        // Each has a poller of its own: no more than the host will use.
+        // Each queue has its own poller, so there are no more than the host uses.
         queues: plan.host.queues as u16,
         entries_log2: (2 * plan.host.queue_depth + 1).ilog2() as u8,
         slots: device.command_slots.max(plan.host.queues) as u16,
         fetch_max: dcx.fetch_max,
         anticipate: dcx.anticipate,
         sleep_after: dcx.sleep_after.unwrap_or(u32::MAX),
+        poll_gap_max: dcx.poll_above.map(|rate| Span(PS_PER_S / u64::from(rate))),
         transfer_bytes_max: device.mdts_bytes as u32,
         relaxed_ordering: plan.relaxed_ordering,
         traces_from: plan.host.queues as u16 + 1,
@@ -125,19 +157,20 @@ fn dcx_options(plan: &Plan) -> front::Options {
 }
 
 fn dcx_queue_options(plan: &Plan, number: u16, queues: u16) -> dcx_driver::QueueOptions {
-    let dcx = plan.checked::<plan::Dcx>();
+    let dcx = plan.required_section::<plan::Dcx>();
     dcx_driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
-        // Behind those of the admin queue and NVMe's queues.
+        // Vectors follow those of the admin queue and the NVMe queues.
         completion: plan.host.completion.by(queues + 1 + number),
         tags: match dcx.tags {
             DcxTags::Random(bits) => dcx_driver::Tags::Random { bits, seed: plan.run.seed },
-            DcxTags::Device(_) => dcx_driver::Tags::Device { seed: plan.run.seed },
+            DcxTags::Device { .. } => dcx_driver::Tags::Device { seed: plan.run.seed },
         },
+        marks_last: dcx.marks_last,
         max_latency: dcx.max_latency,
         retries: plan.host.retries,
         timeout: plan.host.timeout,
-        may_sleep: dcx.sleep_after.is_some(),
+        may_sleep: dcx.sleep_after.is_some() || dcx.poll_above.is_some(),
         writes: dcx.writes,
         traces: plan.host.queues as u16 + 1 + number,
     }

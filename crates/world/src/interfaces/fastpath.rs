@@ -1,4 +1,4 @@
-//! FastPath: NVMe to the device; to its callers an engine that forms the commands.
+//! FastPath: an engine between callers and an NVMe device that builds the commands.
 
 use std::rc::Rc;
 
@@ -11,25 +11,26 @@ use host::fastpath::{Disk, Engine, Options};
 use host::nvme as driver;
 use wire::Lba;
 
-use super::stages::{ASKED, COMMAND, joined};
+use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
+use crate::error::{CheckError, DriverError};
 use crate::medium::BackingStore;
 use plan::Plan;
 
-/// An engine between its callers and an NVMe drive, of which it has one queue pair or several.
+/// An engine between its callers and an NVMe drive, with one or several queue pairs.
 pub struct Fastpath;
 
-/// The engine, and the ports of those who use it.
+/// The engine, and the disks of its callers.
 pub struct FastpathDriver<P: HostPort> {
     controller: driver::Controller<P>,
     engine: Engine<P>,
     disks: Vec<Disk<P>>,
 }
 
-/// Queue pairs of engines are 1 to 8, and 0 is the admin queue's: requests have the next number.
+/// Trace queue of requests: 0 is the admin queue, 1 to 8 are the queue pairs of the engines.
 const TRACE_QUEUES: u16 = 9;
 
-/// The smallest MDTS with which an engine's largest block is one command, bytes.
+/// Minimum MDTS in bytes, so that an engine's largest block is one command.
 const MDTS_MIN: u64 = 8192;
 
 static ROW: Row = Row::of::<Fastpath>();
@@ -38,29 +39,33 @@ impl Interface for Fastpath {
     const ROW: &'static Row = &ROW;
     const NAME: &'static str = "fastpath";
     const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
-    const SUMMARY: &'static str = "NVM Express, through an engine that forms the commands";
+    const SUMMARY: &'static str = "NVM Express through an engine that builds the commands";
     const STAGES: &'static [&'static str] = joined!(
-        ASKED,
+        ABOVE_DRIVER,
         &["request wait", "request", "control", "turn wait", "function"],
         COMMAND,
         &["count down", "respond", "take response"],
     );
+    const PARTS: &'static [&'static [&'static str]] = &[
+        host::fastpath::STAGES,
+        host::fastpath::COSTS,
+        device::nvme::STAGES,
+        device::nvme::COSTS,
+        media::STAGES,
+    ];
     type Driver<P: HostPort> = FastpathDriver<P>;
 
-    fn check(plan: &Plan) -> Result<(), String> {
-        let origin = &plan.origin;
-        let fastpath = plan.need::<plan::Fastpath>(Fastpath::NAME)?;
+    fn check(plan: &Plan) -> Result<(), CheckError> {
+        let fastpath = plan.require_section::<plan::Fastpath>(Fastpath::NAME)?;
         if fastpath.engines > plan.device.queues {
             let (found, most) = (fastpath.engines, plan.device.queues);
-            return Err(format!(
-                "{origin}: fastpath.engines: found {found}, expected at most device.queues, which is {most}"
-            ));
+            let expected = format!("at most device.queues, which is {most}");
+            return Err(CheckError::found(plan, "fastpath.engines", found, expected));
         }
         if plan.device.mdts_bytes < MDTS_MIN {
-            let found = plan.device.mdts_bytes;
-            return Err(format!(
-                "{origin}: device.mdts: found {found} bytes, expected at least {MDTS_MIN} for fastpath"
-            ));
+            let found = format!("{} bytes", plan.device.mdts_bytes);
+            let expected = format!("at least {MDTS_MIN} for fastpath");
+            return Err(CheckError::found(plan, "device.mdts", found, expected));
         }
         Ok(())
     }
@@ -77,9 +82,9 @@ impl Interface for Fastpath {
         plan.section().map_or(0, |fastpath: &plan::Fastpath| fastpath.engines)
     }
 
-    /// The engine's own time, in the place of that of a driver on the host's cores.
+    /// Replaces the driver's costs on host cores by those of the engine.
     fn adjust(plan: &Plan, spec: &mut SimSpec) {
-        let fastpath = plan.checked::<plan::Fastpath>();
+        let fastpath = plan.required_section::<plan::Fastpath>();
         spec.poll = fastpath.poll;
         for cost in &mut spec.host_costs {
             match cost.name {
@@ -100,7 +105,7 @@ impl Interface for Fastpath {
         mut ports: Vec<P>,
         plan: &Plan,
     ) -> Result<FastpathDriver<P>, InitError> {
-        let fastpath = plan.checked::<plan::Fastpath>();
+        let fastpath = plan.required_section::<plan::Fastpath>();
         let callers = ports.len().saturating_sub(fastpath.engines as usize).max(1);
         let mut own = ports.split_off(callers);
         if own.is_empty() {
@@ -119,7 +124,7 @@ impl Interface for Fastpath {
         })?;
         if let Some(function) = functions::named(&fastpath.function).expect("checked with the plan")
         {
-            // One for all: they have the same blocks.
+            // One function for all disks: they have the same block size.
             let function = functions::shared(function);
             let passed = disks.iter().try_for_each(|disk| disk.pass_through(function.clone()));
             passed.map_err(|_| InitError::Unsupported {
@@ -145,23 +150,23 @@ impl<P: HostPort> Driver<P> for FastpathDriver<P> {
         self.disks[number % self.disks.len()].clone()
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        self.controller.reset().await.map_err(|error| error.to_string())
+    async fn reset(&self) -> Result<(), DriverError> {
+        Ok(self.controller.reset().await?)
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        let stopped = self.controller.shutdown().await.map_err(|error| error.to_string());
+    async fn stop(&self) -> Result<(), DriverError> {
+        let stopped = self.controller.shutdown().await;
         self.engine.stop();
-        stopped
+        Ok(stopped?)
     }
 }
 
-/// An engine as the plan has it, with areas from the first block on.
+/// Options of the engine from a plan; areas start at the first block.
 pub fn engine_options(plan: &Plan) -> Options {
     Options {
-        engines: plan.checked::<plan::Fastpath>().engines as u16,
+        engines: plan.required_section::<plan::Fastpath>().engines as u16,
         queue: queue_options(plan, 0),
-        requests: plan.host.queue_depth.min(1 << runtime::SLOT_BITS) as u16,
+        requests: plan.host.queue_depth.min(1 << host::SLOT_BITS) as u16,
         from: Lba(0),
         traces: TRACE_QUEUES,
     }

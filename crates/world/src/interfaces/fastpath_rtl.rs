@@ -1,4 +1,5 @@
-//! FastPath in hardware: NVMe to the device; to its callers the block of `rtl/`, clock by clock.
+//! FastPath in hardware: the RTL block of `rtl/` between callers and an NVMe device, simulated cycle by
+//! cycle.
 
 use std::rc::Rc;
 
@@ -10,16 +11,16 @@ use host::nvme as driver;
 use rtl::{Disk, Engine, Setup, Timing, Verilated};
 use runtime::Span;
 
-use super::stages::{ASKED, COMMAND, joined};
+use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use super::{Driver, Fastpath, Interface, Nvme, Row, controller_options};
+use crate::error::{CheckError, DriverError};
 use crate::medium::BackingStore;
 use plan::Plan;
 
-/// The block between its callers and an NVMe drive, of which it has one queue pair. In virtual time
-/// alone.
+/// The RTL block between its callers and an NVMe drive, with one queue pair. Only in virtual time.
 pub struct FastpathRtl;
 
-/// The block, and the ports of those who use it.
+/// The RTL block, and the disks of its callers.
 pub struct FastpathRtlDriver<P: HostPort> {
     controller: driver::Controller<P>,
     /// The memory of the block's queues.
@@ -27,13 +28,13 @@ pub struct FastpathRtlDriver<P: HostPort> {
     disks: Vec<Disk<P>>,
 }
 
-/// The block's queue pair is 1, and 0 is the admin queue's: requests have the next number.
+/// Trace queue of requests: 0 is the admin queue, 1 the queue pair of the block.
 const TRACE_QUEUES: u16 = 2;
 
-/// The entries of its queues: as many as the block was made for.
+/// Entries of its queues, a parameter of the RTL.
 const ENTRIES: u32 = 64;
 
-/// Completions for one head doorbell.
+/// Completions per write of the head doorbell.
 const BATCH: u16 = 8;
 
 /// One cycle at 125 MHz.
@@ -45,29 +46,29 @@ impl Interface for FastpathRtl {
     const ROW: &'static Row = &ROW;
     const NAME: &'static str = "fastpath-rtl";
     const SUMMARY: &'static str =
-        "The same as fastpath with the engine in hardware, clock by clock: simulated runs alone";
+        "FastPath with the engine in RTL, cycle by cycle; simulated runs only";
     const STAGES: &'static [&'static str] = joined!(
-        ASKED,
+        ABOVE_DRIVER,
         &["request", "request wait", "post request", "hardware", "take response"],
         COMMAND,
     );
+    const PARTS: &'static [&'static [&'static str]] =
+        &[rtl::STAGES, device::nvme::STAGES, device::nvme::COSTS, media::STAGES];
     type Driver<P: HostPort> = FastpathRtlDriver<P>;
 
-    fn check(plan: &Plan) -> Result<(), String> {
+    fn check(plan: &Plan) -> Result<(), CheckError> {
         Fastpath::check(plan)?;
-        let (origin, found) = (&plan.origin, plan.device.queue_entries);
+        let found = plan.device.queue_entries;
         if found < ENTRIES {
-            return Err(format!(
-                "{origin}: device.queue_entries: found {found}, expected at least {ENTRIES} for fastpath-rtl"
-            ));
+            let expected = format!("at least {ENTRIES} for fastpath-rtl");
+            return Err(CheckError::found(plan, "device.queue_entries", found, expected));
         }
-        let function = &plan.need::<plan::Fastpath>(FastpathRtl::NAME)?.function;
+        let function = &plan.require_section::<plan::Fastpath>(FastpathRtl::NAME)?.function;
         if function != "none" {
             let name = function.split(':').next().unwrap_or(function);
-            return Err(format!(
-                "{origin}: fastpath.function: found {name:?}, expected \"none\": the block in hardware has \
-                 none in its way"
-            ));
+            let (key, found) = ("fastpath.function", format!("{name:?}"));
+            let expected = "\"none\": the RTL block does not support data functions";
+            return Err(CheckError::found(plan, key, found, expected));
         }
         Ok(())
     }
@@ -80,7 +81,7 @@ impl Interface for FastpathRtl {
         u32::from(TRACE_QUEUES) + 1
     }
 
-    /// The driver's own costs are those of bringing the drive up.
+    /// Driver costs occur only during initialisation, so nothing is replaced.
     fn adjust(_: &Plan, _: &mut SimSpec) {}
 
     const FAULTS: bool = true;
@@ -112,17 +113,17 @@ impl Interface for FastpathRtl {
             poll_interval: 0,
             timeout: plan.host.timeout,
         };
-        // Memory answers the block as it answers the drive.
+        // The block reads host memory with the same latency as the drive.
         let memory = plan.link.host_read.0.div_ceil(CYCLE.0) as u32;
         let timing = Timing { write: memory, read: memory };
         let refused = |error: rtl::BusError| InitError::Unsupported {
             what: "the register of the FastPath block",
             found: u64::from(error.0),
-            expected: "a set-up of sense",
+            expected: "a valid configuration",
         };
         let engine = Engine::start(ports[0].clone(), Verilated::new(), &setup, timing).await;
         let engine = engine.map_err(refused)?;
-        let block = plan.checked::<plan::Fastpath>().block_bytes;
+        let block = plan.required_section::<plan::Fastpath>().block_bytes;
         let mut disks = Vec::new();
         for port in &ports {
             let disk = Disk::new(&engine, port, geometry, block, TRACE_QUEUES).await;
@@ -139,11 +140,12 @@ impl<P: HostPort> Driver<P> for FastpathRtlDriver<P> {
         self.disks[number % self.disks.len()].clone()
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        Err("interface fastpath-rtl: a reset would forget what the block has in flight".to_string())
+    async fn reset(&self) -> Result<(), DriverError> {
+        let why = "interface fastpath-rtl: no reset: the block would lose its commands in flight";
+        Err(DriverError::Unsupported(why))
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        self.controller.shutdown().await.map_err(|error| error.to_string())
+    async fn stop(&self) -> Result<(), DriverError> {
+        Ok(self.controller.shutdown().await?)
     }
 }

@@ -1,4 +1,4 @@
-//! Flash software on the host: endpoints with bare flash, and a block device over their pages.
+//! FTL on the host: endpoints with raw flash, and a block device over their pages.
 
 use std::rc::Rc;
 
@@ -10,16 +10,15 @@ use ftl::{Cache, Stats};
 use host::InitError;
 use host_flash as driver;
 
-use super::stages::{ASKED, COMMAND, joined};
+use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use super::{Array, Collector, Driver, Interface, Row};
-use crate::device::software;
-use crate::medium::BackingStore;
+use crate::error::{CheckError, DriverError};
+use crate::medium::{BackingStore, software};
 use plan::{Flash, PageAccess, Plan};
 
-/// Physical pages over the bus; map, write buffer and collector on the host.
+/// Physical page access over the bus; map, write buffer and collector are on the host.
 pub struct HostFlash;
 
-/// The driver, and what resets are to say.
 pub struct HostFlashDriver<P: HostPort>(driver::Driver<P>);
 
 static ROW: Row = Row::of::<HostFlash>();
@@ -28,57 +27,59 @@ static ARRAY: Row = Row::of::<Array<HostFlash>>();
 impl Interface for HostFlash {
     const ROW: &'static Row = &ROW;
     const NAME: &'static str = "host-flash";
-    const SUMMARY: &'static str = "Physical pages, with the flash software on the host";
-    const STAGES: &'static [&'static str] =
-        joined!(ASKED, &["operation wait", "map", "room wait"], COMMAND, &["collect", "copy"]);
+    const SUMMARY: &'static str = "Physical page access, with the FTL on the host";
+    const STAGES: &'static [&'static str] = joined!(
+        ABOVE_DRIVER,
+        &["operation wait", "map", "room wait"],
+        COMMAND,
+        &["collect", "copy", "hand over"]
+    );
+    const PARTS: &'static [&'static [&'static str]] =
+        &[driver::STAGES, driver::COSTS, device::pages::STAGES, device::flash::STAGES, ftl::STAGES];
     const BARE: bool = true;
     const ARRAY: Option<&'static Row> = Some(&ARRAY);
     type Driver<P: HostPort> = HostFlashDriver<P>;
 
-    fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_sleep(HostFlash::NAME)?;
-        plan.must_not_guard(HostFlash::NAME)?;
-        let origin = &plan.origin;
-        let pages = plan.need::<PageAccess>(HostFlash::NAME)?;
+    fn check(plan: &Plan) -> Result<(), CheckError> {
+        plan.reject_hybrid_polling(HostFlash::NAME)?;
+        plan.reject_host_protection(HostFlash::NAME)?;
+        let pages = plan.require_section::<PageAccess>(HostFlash::NAME)?;
         let Some(flash) = &plan.medium.flash else {
-            return Err(format!(
-                "{origin}: medium.kind: expected flash: interface host-flash has its software"
-            ));
+            let expected = "flash: interface host-flash has its FTL";
+            return Err(CheckError::key(plan, "medium.kind", expected));
         };
         if plan.medium.bridge.is_some() {
-            return Err(format!(
-                "{origin}: medium.bridge: expected none: by host-flash the flash is the host's"
-            ));
+            let expected = "none: interface host-flash has its FTL on the host";
+            return Err(CheckError::key(plan, "medium.bridge", expected));
         }
         if flash.software.cache == Cache::Protected {
-            return Err(format!(
-                "{origin}: medium.flash.cache: found protected, expected volatile or through: the host's \
-                 memory is lost with the power"
-            ));
+            let expected = "volatile or through: host memory is lost at power loss";
+            return Err(CheckError::found(plan, "medium.flash.cache", "protected", expected));
         }
         if flash.software.map_cache.is_some() {
-            return Err(format!(
-                "{origin}: medium.flash.map_cache: expected none: by host-flash the map lies in the host's \
-                 memory"
-            ));
+            let expected = "none: interface host-flash has the whole map in host memory";
+            return Err(CheckError::key(plan, "medium.flash.map_cache", expected));
+        }
+        if pages.cores >= plan.host.cores {
+            let expected = format!("less than host.cores, which is {}", plan.host.cores);
+            return Err(CheckError::found(plan, "pages.cores", pages.cores, expected));
         }
         let shape = flash.shape();
         front::check(&shape, pages.endpoints)
-            .map_err(|why| format!("{origin}: pages.endpoints: {why}"))?;
+            .map_err(|why| CheckError::Endpoints { origin: plan.origin.clone(), why })?;
         let options = options(plan, pages, flash);
         let needed = driver::arena_bytes(&shape, pages.endpoints, &options).map_err(|least| {
-            format!(
-                "{origin}: pages.read_memory: found {} bytes, expected at least {least}",
-                pages.read_memory
-            )
+            let found = format!("{} bytes", pages.read_memory);
+            CheckError::found(plan, "pages.read_memory", found, format!("at least {least}"))
         })?;
         let callers = u64::from(plan.host.queues * plan.host.queue_depth) * plan.device.mdts_bytes;
         if plan.host.memory_bytes < needed + callers {
-            let (found, least) = (plan.host.memory_bytes, needed + callers);
-            return Err(format!(
-                "{origin}: host.memory: found {found} bytes, expected at least {least} for host-flash: its \
-                 write buffer, pages that are read, and callers' buffers"
-            ));
+            let found = format!("{} bytes", plan.host.memory_bytes);
+            let expected = format!(
+                "at least {} for host-flash: write buffer, read pages and callers' buffers",
+                needed + callers
+            );
+            return Err(CheckError::found(plan, "host.memory", found, expected));
         }
         Ok(())
     }
@@ -88,19 +89,23 @@ impl Interface for HostFlash {
         (endpoints * wire::pages::STRIDE).next_multiple_of(4096)
     }
 
-    /// One for all operations: the commands for pages are parts of them.
+    /// One trace queue for all operations; page commands are parts of them.
     fn trace_queues(_: u32) -> u32 {
         1
     }
 
+    fn reserved_cores(plan: &Plan) -> u32 {
+        plan.section().map_or(0, |pages: &PageAccess| pages.cores)
+    }
+
     /// # Panics
-    /// Always: it stands on bare chips, by [`start_bare`](Interface::start_bare).
+    /// Always: the device has raw chips and starts by [`start_bare`](Interface::start_bare).
     fn start<P: DevicePort>(_: P, _: BackingStore, _: &Plan, _: &Rc<Faults>) {
-        panic!("host-flash stands on no medium");
+        panic!("host-flash has raw chips, not a medium");
     }
 
     fn start_bare<P: DevicePort>(port: P, chips: Rc<Chips>, plan: &Plan) {
-        let pages = plan.checked::<PageAccess>();
+        let pages = plan.required_section::<PageAccess>();
         let options = front::Options {
             endpoints: pages.endpoints,
             slots: pages.upstream_pages,
@@ -115,7 +120,7 @@ impl Interface for HostFlash {
         plan: &Plan,
     ) -> Result<HostFlashDriver<P>, InitError> {
         let flash = plan.medium.flash.as_ref().expect("checked before the world is built");
-        let options = options(plan, plan.checked(), flash);
+        let options = options(plan, plan.required_section(), flash);
         Ok(HostFlashDriver(driver::Driver::start(ports, options).await?))
     }
 }
@@ -133,12 +138,13 @@ impl<P: HostPort> Driver<P> for HostFlashDriver<P> {
         self.0.disk(number)
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        Err("endpoints are not reset under work: what they program would be torn".into())
+    async fn reset(&self) -> Result<(), DriverError> {
+        let why = "interface host-flash: no reset under I/O: it would tear programs in progress";
+        Err(DriverError::Unsupported(why))
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        self.0.stop().await.map_err(|error| error.to_string())
+    async fn stop(&self) -> Result<(), DriverError> {
+        Ok(self.0.stop().await?)
     }
 
     fn collector(&self) -> Option<Collector> {
@@ -146,12 +152,35 @@ impl<P: HostPort> Driver<P> for HostFlashDriver<P> {
         Some(Collector {
             superblock_units: i64::from(slack.superblock_units()),
             slack: Box::new(move || slack.slack()),
-            lead: Box::new(move |to| lead.lead(to)),
+            control: Box::new(move |to| lead.lead(to)),
         })
     }
 
     fn software(&self) -> Option<Stats> {
         Some(self.0.stats())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let memory = self.0.memory();
+        let kib = |bytes: u64| bytes.div_ceil(1024);
+        vec![format!(
+            "host memory of the FTL: map {} KiB, tables {}, write buffer {}, pages that are read {}, \
+             commands {}",
+            kib(memory.map),
+            kib(memory.tables),
+            kib(memory.write_buffer),
+            kib(memory.read_pages),
+            kib(memory.commands)
+        )]
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let memory = self.0.memory();
+        memory.bytes() - memory.reachable
+    }
+
+    fn memory(&self) -> Option<driver::Memory> {
+        Some(self.0.memory())
     }
 }
 
@@ -163,6 +192,7 @@ fn options(plan: &Plan, pages: &PageAccess, flash: &Flash) -> driver::Options {
         completion: plan.host.completion.by(0),
         read_memory: pages.read_memory,
         through_host: pages.through_host,
+        own_ports: pages.cores as u16,
         timeout: plan.host.timeout,
         software: software(plan, flash),
     }

@@ -1,4 +1,4 @@
-//! What an interface is: a front end of the device, and a driver that speaks to it.
+//! The traits of an interface: a front end of the device, and its driver.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -10,102 +10,125 @@ use device::faults::Faults;
 use device::flash::Chips;
 use ftl::Stats;
 use host::{BlockDevice, InitError};
+use runtime::Rt;
 
 use super::collections::Collector;
+use super::divided::Side;
+use super::lanes::Lanes;
 use super::row::Row;
 use super::shared::Shared;
+use crate::error::{CheckError, DriverError};
 use crate::medium::BackingStore;
 use plan::Plan;
 
-/// One host interface, both ends of it.
+/// A host interface with both sides, device and host.
 pub trait Interface: Sized + 'static {
     /// Its name on the command line.
     const NAME: &'static str;
-    /// What it is, in a line of the command's help.
+    /// One-line description for the command's help.
     const SUMMARY: &'static str;
-    /// What its breakdown consists of, in the order of a request's life. Every stage that the bus, the
-    /// medium, the front end or the driver marks is among them.
+    /// The stages of the latency breakdown in request order.
     const STAGES: &'static [&'static str];
-    /// Commands of one queue in flight, at most.
+    /// The lists of stages and costs of its driver, its controller and the media that it accepts. A row whose
+    /// [`STAGES`](Self::STAGES) lack one of them does not compile.
+    const PARTS: &'static [&'static [&'static str]];
+    /// Lanes, in a timeline, of stages that no interface of this crate has. A row does not compile if a stage
+    /// is in no lane.
+    const LANES: Lanes = &[];
+    /// Maximum number of commands in flight per queue.
     const DEPTH_MAX: u32 = 1024;
     type Driver<P: HostPort>: Driver<P>;
 
-    /// Whether the plan's machine has it.
+    /// Checks that the interface supports the plan.
     ///
     /// # Errors
-    /// What the plan lacks.
-    fn check(_: &Plan) -> Result<(), String> {
+    /// The first requirement that is not met.
+    fn check(_: &Plan) -> Result<(), CheckError> {
         Ok(())
     }
 
-    /// The register window that its device needs, bytes.
+    /// Size of the device's register window, bytes.
     fn register_bytes(plan: &Plan) -> u32;
 
-    /// Two registers of its device that are one word, whose bits the host sets and clears; none: no such.
+    /// A pair of device registers that set and clear bits of one word, as NVMe's INTMS and INTMC; none: no
+    /// such pair.
     const MASKS: Option<Masks> = None;
 
-    /// Whether several such devices are one, below a switch, and how; none: there is one device.
+    /// Array of several such devices below a switch; none: one device.
     fn members(plan: &Plan) -> Option<&plan::Array> {
         let _ = plan;
         None
     }
 
-    /// The PCI function that its device is to a host in another process; none, if it is none. Only the
-    /// device of one that is can be served over vfio-user.
+    /// PCI function of the device for a host in another process, which vfio-user requires; none: not a PCI
+    /// function.
     const FUNCTION: Option<fn(&Plan) -> Function> = None;
 
-    /// The queue numbers that its driver's journeys have, for a host with so many queues.
+    /// Number of trace queues of its driver, for a host with `queues` queues.
     fn trace_queues(queues: u32) -> u32 {
         queues + 1
     }
 
-    /// Cores that its driver has to itself, beside those of the host: hardware that is no processor.
+    /// Additional cores for the driver alone, which stand for hardware engines.
     fn own_cores(plan: &Plan) -> u32 {
         let _ = plan;
         0
     }
 
-    /// What the modelled bus is for it alone.
+    /// Of the host's cores, the last ones, which run the driver alone.
+    fn reserved_cores(plan: &Plan) -> u32 {
+        let _ = plan;
+        0
+    }
+
+    /// Adjusts the configuration of the simulated bus for this interface.
     fn adjust(plan: &Plan, spec: &mut SimSpec) {
         let _ = (plan, spec);
     }
 
-    /// It has a live world; without one it is simulated alone.
+    /// The interface supports live worlds; otherwise only simulated ones.
     const LIVE: bool = true;
 
-    /// Its row for a plan with a table `[array]`, if several of its devices can be one.
+    /// Row for a plan with a table `[array]`, if the interface supports arrays.
     const ARRAY: Option<&'static Row> = None;
 
-    /// Its row: what the world, the front ends and the command know of it. It refers to a static: a constant
-    /// of this value would be compiled again, driver and device, in each crate that uses it.
+    /// The type-erased entry of the interface. It must refer to a static: a constant value would compile
+    /// driver and device again in each crate that uses it.
     const ROW: &'static Row;
 
-    /// Whether a plan's faults can strike its commands. Where they can't, a world with some is not built.
+    /// Whether faults can be injected into its commands. If not, plans with faults are rejected.
     const FAULTS: bool = false;
 
     fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>);
 
-    /// What several of its devices share that stand on one medium; none: there is one on each.
+    /// Shared state of several devices on one medium; none: one device per medium.
     fn share(store: BackingStore, plan: &Plan, devices: u16) -> Option<Shared> {
         let _ = (store, plan, devices);
         None
     }
 
-    /// Whether its device has bare flash, and the flash software is its driver's.
-    const BARE: bool = false;
-
-    /// Starts the device's end on bare flash, where it is [so](Interface::BARE).
-    ///
-    /// # Panics
-    /// Where it is not.
-    fn start_bare<P: DevicePort>(port: P, chips: Rc<Chips>, plan: &Plan) {
-        let _ = (port, chips, plan);
-        panic!("{} stands on a medium", Self::NAME);
+    /// The device side for one of several clients, each of which reaches its own `store` alone; none: one
+    /// client per device.
+    fn divide<P: DevicePort>(store: BackingStore, rt: &Rt, plan: &Plan) -> Option<Side<P>> {
+        let _ = (store, rt, plan);
+        None
     }
 
-    /// Starts the driver, with one queue for each of `ports`: each on its own core. The last of them are
-    /// those on [cores of its own](Interface::own_cores). Of several [members](Interface::members) each has
-    /// as many, one member's after the other's.
+    /// The device has raw flash, and the FTL is in the driver.
+    const BARE: bool = false;
+
+    /// Starts the front end on raw flash, if [`BARE`](Interface::BARE).
+    ///
+    /// # Panics
+    /// If not [`BARE`](Interface::BARE).
+    fn start_bare<P: DevicePort>(port: P, chips: Rc<Chips>, plan: &Plan) {
+        let _ = (port, chips, plan);
+        panic!("{} has a medium, not raw flash", Self::NAME);
+    }
+
+    /// Starts the driver with one queue for each of `ports`, each on its own core. The last ones are on the
+    /// [driver's own cores](Interface::own_cores) and the [reserved](Interface::reserved_cores) ones. For an
+    /// [array](Interface::members) the ports are ordered by member, with the same number for each.
     fn connect<P: HostPort>(
         ports: Vec<P>,
         plan: &Plan,
@@ -113,47 +136,51 @@ pub trait Interface: Sized + 'static {
 }
 
 pub trait Driver<P: HostPort>: 'static {
-    /// What a caller reads and writes.
+    /// The block device for callers.
     type Disk: BlockDevice + Clone + 'static;
 
-    /// The disk, by its queue of this number; queues are used in turn.
+    /// The disk on queue `number` modulo the number of queues.
     fn disk(&self, number: usize) -> Self::Disk;
 
-    /// Resets the device, with whatever is in flight.
-    fn reset(&self) -> impl Future<Output = Result<(), String>>;
+    /// Resets the device; commands may be in flight.
+    fn reset(&self) -> impl Future<Output = Result<(), DriverError>>;
 
-    /// Leaves the device in order.
-    fn stop(&self) -> impl Future<Output = Result<(), String>>;
+    fn stop(&self) -> impl Future<Output = Result<(), DriverError>>;
 
-    /// Makes right what a power cut of the device may have left wrong above it; how much that was.
-    fn recover(&self) -> impl Future<Output = Result<u64, String>> {
+    /// Repairs the host's state after a power cut of the device. Returns the number of repairs.
+    fn recover(&self) -> impl Future<Output = Result<u64, DriverError>> {
         core::future::ready(Ok(0))
     }
 
-    /// The disk as it is read when what may be lost of it is, as this number says: of an array with a parity
-    /// one member. For who only reads.
+    /// The disk in a degraded state selected by `lost`: an array with parity without one member. Only for
+    /// reads.
     fn disk_without(&self, lost: u64) -> Self::Disk {
         let _ = lost;
         self.disk(0)
     }
 
-    /// Lets somebody else say when its flash software's collector begins, if that is the driver's own.
+    /// External control of the garbage collector, if the FTL is in the driver.
     fn collector(&self) -> Option<Collector> {
         None
     }
 
-    /// What it has to say of a run, beside what its callers measure: a line each.
+    /// Driver statistics of a run as lines of text.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What flash software of the driver's own has done, if it has any.
+    /// Statistics of the FTL, if it is in the driver.
     fn software(&self) -> Option<Stats> {
         None
     }
 
-    /// Host memory that it takes beside what the device can reach, bytes.
+    /// Host memory of the driver that the device cannot access, bytes.
     fn memory_bytes(&self) -> u64 {
         self.software().map_or(0, |software| software.memory_bytes)
+    }
+
+    /// Host memory of an FTL in the driver, by what it grows with; otherwise none.
+    fn memory(&self) -> Option<host_flash::Memory> {
+        None
     }
 }

@@ -1,4 +1,4 @@
-//! NVM Express, and what the interfaces that stand on it take from a plan.
+//! NVM Express, and options from a plan for all interfaces based on it.
 
 use std::rc::Rc;
 
@@ -8,15 +8,18 @@ use device::faults::Faults;
 use device::nvme as front;
 use host::InitError;
 use host::nvme as driver;
-use runtime::Span;
+use runtime::{Rt, Span};
 use wire::nvme::admin::Priority;
 use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use super::array::Array;
+use super::divided::{NvmeSide, Side};
 use super::interface::{Driver, Interface};
 use super::row::Row;
 use super::shared::Shared;
-use super::stages::{ASKED, COMMAND, joined};
+use super::stages::{ABOVE_DRIVER, COMMAND, NVME_PARTS, joined};
+use super::windows;
+use crate::error::DriverError;
 use crate::function;
 use crate::medium::{BackingStore, NvmeStore};
 use plan::{Doorbell, Plan};
@@ -28,7 +31,6 @@ pub struct Nvme;
 pub struct NvmeDriver<P: HostPort> {
     controller: driver::Controller<P>,
     pub(super) queues: Vec<Rc<driver::Queue<P>>>,
-    /// The depth that the plan asks for.
     depth: u32,
 }
 
@@ -41,7 +43,8 @@ impl Interface for Nvme {
     const SUMMARY: &'static str = "NVM Express";
     const FUNCTION: Option<fn(&Plan) -> Function> = Some(served_function);
     const ARRAY: Option<&'static Row> = Some(&ARRAY);
-    const STAGES: &'static [&'static str] = joined!(ASKED, COMMAND);
+    const STAGES: &'static [&'static str] = joined!(ABOVE_DRIVER, COMMAND);
+    const PARTS: &'static [&'static [&'static str]] = NVME_PARTS;
     const DEPTH_MAX: u32 = driver::DEPTH_MAX as u32;
     const MASKS: Option<Masks> = Some(function::MASKS);
     type Driver<P: HostPort> = NvmeDriver<P>;
@@ -53,12 +56,17 @@ impl Interface for Nvme {
     const FAULTS: bool = true;
 
     fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
+        windows::of_member(port.rt(), store.medium(), plan);
         let medium = Rc::new(NvmeStore::Plain(store));
         front::Controller::start_with(port, medium, options(plan), faults.clone());
     }
 
     fn share(store: BackingStore, plan: &Plan, devices: u16) -> Option<Shared> {
-        Some(Shared::new(store, plan, devices))
+        Some(Shared::new(store, options(plan), devices))
+    }
+
+    fn divide<P: DevicePort>(store: BackingStore, _: &Rt, plan: &Plan) -> Option<Side<P>> {
+        Some(Box::new(NvmeSide { store, options: options(plan) }))
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
@@ -91,12 +99,12 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
         self.queues[number % self.queues.len()].clone()
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        self.controller.reset().await.map_err(|error| error.to_string())
+    async fn reset(&self) -> Result<(), DriverError> {
+        Ok(self.controller.reset().await?)
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        self.controller.shutdown().await.map_err(|error| error.to_string())
+    async fn stop(&self) -> Result<(), DriverError> {
+        Ok(self.controller.shutdown().await?)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -105,8 +113,8 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
             (written + of.sq_doorbells + of.cq_doorbells, saved + of.saved_doorbells)
         });
         let shadows = saved > 0;
-        let told = || format!("shadow doorbells: {written} writes of doorbells, {saved} saved");
-        let mut notes: Vec<_> = shadows.then(told).into_iter().collect();
+        let note = || format!("shadow doorbells: {written} writes of doorbells, {saved} saved");
+        let mut notes: Vec<_> = shadows.then(note).into_iter().collect();
         notes.extend(
             self.queues.first().and_then(|queue| clamped(self.depth, queue.depth().into())),
         );
@@ -114,7 +122,7 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
     }
 }
 
-/// What is said where a controller's queues are not as deep as the plan's.
+/// Note for a run whose queue depth is limited by the controller.
 pub fn clamped(asked: u32, found: u32) -> Option<String> {
     let note = || {
         format!(
@@ -146,7 +154,7 @@ pub(super) fn options(plan: &Plan) -> front::Options {
     }
 }
 
-/// What a plan says of the controller that a driver of so many queues brings up.
+/// Driver options of the controller from a plan, for `queues` I/O queues.
 pub fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
     driver::Options {
         queues,
@@ -166,7 +174,7 @@ pub fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
     }
 }
 
-/// What a plan says of the queue of this number, from 0 on.
+/// Driver options of an I/O queue from a plan; queues count from 0.
 pub fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
     driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
@@ -183,13 +191,13 @@ pub fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
     }
 }
 
-/// What the driver is to set, if completions share interrupts.
+/// Feature value for interrupt coalescing.
 fn coalescing((completions, at_most): (u32, Span)) -> InterruptCoalescing {
     let time = at_most.0 / plan::COALESCING_UNIT.0;
     InterruptCoalescing::new().with_thr((completions - 1) as u8).with_time(time as u8)
 }
 
-/// What the driver is to set, if queues are served by weight.
+/// Feature value for weighted arbitration; none: round robin.
 fn arbitration(plan: &Plan) -> Option<Arbitration> {
     let [high, medium, low] = plan.arbitration.as_ref()?.weights;
     let weighted = Arbitration::weighted(high, medium, low);

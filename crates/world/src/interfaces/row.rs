@@ -1,7 +1,7 @@
 //! Type-erased interfaces: a registry row of function pointers, a connected driver, a disk.
 //!
-//! [`Row::of`] erases an interface's types. The I/O path stays typed: the load generator is compiled for the
-//! driver's own disk and started through one box per job clone ([`Connected::run`]).
+//! [`Row::of`] erases an interface's types (`erase.rs`). The I/O path stays typed: the load generator is
+//! compiled for the driver's own disk and started through one box per job clone ([`Connected::run`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,71 +15,76 @@ use device::faults::Faults;
 use device::flash::Chips;
 use ftl::Stats;
 use host::{BlockDevice, Deallocated, Geometry, InitError, IoError};
-use runtime::{Rt, STAGES_MAX};
+use runtime::Rt;
 use wire::Lba;
 
 use super::collections::Collector;
-use super::interface::{Driver, Interface};
+use super::divided::Side;
+use super::lanes::{Lanes, StageLane, lane_of};
 use super::shared::Shared;
-use crate::engine::{self, JobResult, Setup, Source};
+use crate::engine::{JobResult, Setup, Source};
+use crate::error::{CheckError, DriverError};
 use crate::medium::BackingStore;
 use plan::Plan;
 
 /// A future in a box.
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub(super) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A registry entry of an interface. [`Interface`] documents each field.
+/// A registry entry of an interface. [`Interface`](super::Interface) documents each field.
 pub struct Row {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
     pub summary: &'static str,
     /// The stages of its breakdown.
     pub stages: &'static [&'static str],
-    /// Commands of one queue in flight, at most.
+    pub lanes: Lanes,
+    /// Maximum number of commands in flight per queue.
     pub depth_max: u32,
-    /// Two registers that are one word.
+    /// Pair of registers that set and clear bits of one word.
     pub masks: Option<Masks>,
-    /// Whether a plan's faults can strike its commands.
+    /// Whether faults can be injected into its commands.
     pub faults: bool,
-    /// Whether its device has bare flash.
+    /// The device has raw flash.
     pub bare: bool,
-    /// Whether it has a live world.
+    /// The interface supports live worlds.
     pub live: bool,
-    /// Its row for a plan with an array.
+    /// Row for a plan with an array.
     pub array: Option<&'static Row>,
-    pub check: fn(&Plan) -> Result<(), String>,
-    /// Bytes of its register window.
+    pub check: fn(&Plan) -> Result<(), CheckError>,
+    /// Size of the register window, bytes.
     pub register_bytes: fn(&Plan) -> u32,
-    /// The array that its devices are.
+    /// Array of several devices; none: one device.
     pub members: fn(&Plan) -> Option<&plan::Array>,
-    /// The PCI function that its device is.
+    /// PCI function of the device; none: not a PCI function.
     pub function: Option<fn(&Plan) -> Function>,
-    /// Queue numbers of its driver's journeys.
+    /// Number of trace queues of its driver.
     pub trace_queues: fn(u32) -> u32,
-    /// Cores that its driver has to itself.
+    /// Additional cores for the driver alone.
     pub own_cores: fn(&Plan) -> u32,
-    /// What the modelled bus is for it alone.
+    /// Of the host's cores, the last ones, which run the driver alone.
+    pub reserved_cores: fn(&Plan) -> u32,
+    /// Adjusts the configuration of the simulated bus.
     pub adjust: fn(&Plan, &mut SimSpec),
-    /// What several of its devices share.
+    /// Shared state of several devices on one medium.
     pub share: fn(BackingStore, &Plan, u16) -> Option<Shared>,
-    simulated: Ends<SimDevice, SimHost>,
-    in_memory: Option<Ends<LiveDevice, LiveHost>>,
-    over_vfio_user: Option<Front<VfioUserDevice>>,
+    pub(super) simulated: Ends<SimDevice, SimHost>,
+    pub(super) in_memory: Option<Ends<LiveDevice, LiveHost>>,
+    pub(super) over_vfio_user: Option<Front<VfioUserDevice>>,
 }
 
-/// Both ends of an interface, at the ports of one bus.
-struct Ends<P: DevicePort, H: HostPort> {
-    front: Front<P>,
-    connect: Connect<H>,
+/// Both sides of an interface on one bus.
+pub(super) struct Ends<P: DevicePort, H: HostPort> {
+    pub front: Front<P>,
+    pub connect: Connect<H>,
 }
 
 type Connect<H> = for<'a> fn(Vec<H>, &'a Plan) -> Boxed<'a, Result<Connected<H>, InitError>>;
 
-/// The device's end, at a port of this kind.
+/// The device side on this port type.
 pub struct Front<P: DevicePort> {
     pub start: fn(P, BackingStore, &Plan, &Rc<Faults>),
     pub start_bare: fn(P, Rc<Chips>, &Plan),
+    pub divide: fn(BackingStore, &Rt, &Plan) -> Option<Side<P>>,
 }
 
 /// A port type on which device front ends are started.
@@ -124,119 +129,70 @@ impl HostSide for LiveHost {
     }
 }
 
-impl<P: DevicePort> Front<P> {
-    const fn of<I: Interface>() -> Front<P> {
-        Front { start: I::start::<P>, start_bare: I::start_bare::<P> }
-    }
-}
-
-impl<P: DevicePort, H: HostPort> Ends<P, H> {
-    const fn of<I: Interface>() -> Ends<P, H> {
-        Ends { front: Front::of::<I>(), connect: connect::<I, H> }
-    }
-}
-
-fn connect<I: Interface, H: HostPort>(
-    ports: Vec<H>,
-    plan: &Plan,
-) -> Boxed<'_, Result<Connected<H>, InitError>> {
-    Box::pin(async {
-        let driver = Box::new(I::connect(ports, plan).await?);
-        Ok(Connected { row: I::ROW, driver })
-    })
-}
-
 impl Row {
-    /// The row of an interface. Only the port types that it supports are compiled.
-    pub const fn of<I: Interface>() -> Row {
-        // An interface with more stages does not compile.
-        assert!(I::STAGES.len() <= STAGES_MAX);
-        Row {
-            name: I::NAME,
-            summary: I::SUMMARY,
-            stages: I::STAGES,
-            depth_max: I::DEPTH_MAX,
-            masks: I::MASKS,
-            faults: I::FAULTS,
-            bare: I::BARE,
-            live: I::LIVE,
-            array: I::ARRAY,
-            check: I::check,
-            register_bytes: I::register_bytes,
-            members: I::members,
-            function: I::FUNCTION,
-            trace_queues: I::trace_queues,
-            own_cores: I::own_cores,
-            adjust: I::adjust,
-            share: I::share,
-            simulated: Ends::of::<I>(),
-            in_memory: if I::LIVE { Some(Ends::of::<I>()) } else { None },
-            over_vfio_user: match I::FUNCTION {
-                Some(_) if I::LIVE => Some(Front::of::<I>()),
-                _ => None,
-            },
-        }
-    }
-
     /// The row for this plan: the array's if the plan has an `[array]` and the interface supports it.
     pub fn of_plan(&'static self, plan: &Plan) -> &'static Row {
         self.array.filter(|_| plan.array.is_some()).unwrap_or(self)
     }
 
-    /// The place of a stage in its breakdown.
+    /// Index of a stage in the breakdown.
     pub fn stage(&self, name: &str) -> Option<usize> {
         self.stages.iter().position(|stage| *stage == name)
+    }
+
+    /// The lane of a stage in a timeline.
+    ///
+    /// # Panics
+    /// If the interface has no such stage.
+    pub fn lane(&self, stage: usize) -> StageLane {
+        lane_of(self.lanes, self.stages[stage]).expect("checked when the row was compiled")
     }
 
     /// The PCI function that a front end serves.
     ///
     /// # Errors
-    /// Its device is none.
-    pub fn served_function(&self, plan: &Plan) -> Result<Function, String> {
-        self.check_live()?;
-        let function =
-            self.function.ok_or_else(|| format!("{} is not a PCI function", self.name))?;
+    /// The device is not a PCI function, or the interface has no live world.
+    pub fn require_function(&self, plan: &Plan) -> Result<Function, CheckError> {
+        self.require_live()?;
+        let function = self.function.ok_or(CheckError::NoFunction { interface: self.name })?;
         Ok(function(plan))
     }
 
-    /// It has a live world.
+    /// Checks that the interface supports live worlds.
     ///
     /// # Errors
-    /// It has none.
-    pub fn check_live(&self) -> Result<(), String> {
+    /// [`CheckError::NotLive`].
+    pub fn require_live(&self) -> Result<(), CheckError> {
         match self.live {
             true => Ok(()),
-            false => Err(format!(
-                "interface {}: found a live world, expected doorbell run --world sim",
-                self.name
-            )),
+            false => Err(CheckError::NotLive { interface: self.name }),
         }
     }
 
-    /// Starts the driver, as [`Interface::connect`] does.
+    /// Starts the driver, as [`Interface::connect`](super::Interface::connect) does.
     ///
     /// # Errors
-    /// The device does not come up.
+    /// The driver fails to start.
     ///
     /// # Panics
-    /// If it has no such world: what builds one asks [`check_live`](Row::check_live) first.
+    /// If the port type is not supported: callers check [`require_live`](Row::require_live) first.
     pub async fn connect<P: HostSide>(
         &'static self,
         ports: Vec<P>,
         plan: &Plan,
     ) -> Result<Connected<P>, InitError> {
-        P::connect_by(self).expect("asked before")(ports, plan).await
+        P::connect_by(self).expect("the caller has checked require_live")(ports, plan).await
     }
 }
 
-/// A connected driver of any interface. See [`Driver`].
+/// A connected driver of any interface. See [`Driver`](super::Driver).
 pub struct Connected<P: HostPort> {
     pub row: &'static Row,
-    driver: Box<dyn Erased<P>>,
+    pub(super) driver: Box<dyn Erased<P>>,
 }
 
 impl<P: HostPort> Connected<P> {
-    /// Runs one clone of a job on the driver's own disk, by its queue of this number.
+    /// Runs one clone of a job on the driver's disk on this queue.
     pub fn run(
         &self,
         number: usize,
@@ -252,48 +208,53 @@ impl<P: HostPort> Connected<P> {
         self.driver.disk(number)
     }
 
-    /// See [`Driver::disk_without`].
+    /// See [`Driver::disk_without`](super::Driver::disk_without).
     pub fn disk_without(&self, lost: u64) -> Disk {
         self.driver.disk_without(lost)
     }
 
-    /// See [`Driver::reset`].
-    pub async fn reset(&self) -> Result<(), String> {
+    /// See [`Driver::reset`](super::Driver::reset).
+    pub async fn reset(&self) -> Result<(), DriverError> {
         self.driver.reset().await
     }
 
-    /// See [`Driver::stop`].
-    pub async fn stop(&self) -> Result<(), String> {
+    /// See [`Driver::stop`](super::Driver::stop).
+    pub async fn stop(&self) -> Result<(), DriverError> {
         self.driver.stop().await
     }
 
-    /// See [`Driver::recover`].
-    pub async fn recover(&self) -> Result<u64, String> {
+    /// See [`Driver::recover`](super::Driver::recover).
+    pub async fn recover(&self) -> Result<u64, DriverError> {
         self.driver.recover().await
     }
 
-    /// See [`Driver::collector`].
+    /// See [`Driver::collector`](super::Driver::collector).
     pub fn collector(&self) -> Option<Collector> {
         self.driver.collector()
     }
 
-    /// See [`Driver::notes`].
+    /// See [`Driver::notes`](super::Driver::notes).
     pub fn notes(&self) -> Vec<String> {
         self.driver.notes()
     }
 
-    /// See [`Driver::software`].
+    /// See [`Driver::software`](super::Driver::software).
     pub fn software(&self) -> Option<Stats> {
         self.driver.software()
     }
 
-    /// See [`Driver::memory_bytes`].
+    /// See [`Driver::memory_bytes`](super::Driver::memory_bytes).
     pub fn memory_bytes(&self) -> u64 {
         self.driver.memory_bytes()
     }
+
+    /// See [`Driver::memory`](super::Driver::memory).
+    pub fn memory(&self) -> Option<host_flash::Memory> {
+        self.driver.memory()
+    }
 }
 
-trait Erased<P: HostPort> {
+pub(super) trait Erased<P: HostPort> {
     fn run(
         &self,
         number: usize,
@@ -303,71 +264,23 @@ trait Erased<P: HostPort> {
     ) -> Boxed<'static, JobResult>;
     fn disk(&self, number: usize) -> Disk;
     fn disk_without(&self, lost: u64) -> Disk;
-    fn reset(&self) -> Boxed<'_, Result<(), String>>;
-    fn stop(&self) -> Boxed<'_, Result<(), String>>;
-    fn recover(&self) -> Boxed<'_, Result<u64, String>>;
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>>;
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>>;
+    fn recover(&self) -> Boxed<'_, Result<u64, DriverError>>;
     fn collector(&self) -> Option<Collector>;
     fn notes(&self) -> Vec<String>;
     fn software(&self) -> Option<Stats>;
     fn memory_bytes(&self) -> u64;
-}
-
-impl<P: HostPort, D: Driver<P>> Erased<P> for D {
-    fn run(
-        &self,
-        number: usize,
-        rt: Rt,
-        source: Source,
-        setup: Setup<P>,
-    ) -> Boxed<'static, JobResult> {
-        let disk = Driver::disk(self, number);
-        Box::pin(async move { engine::run(&rt, source, disk, setup).await })
-    }
-
-    fn disk(&self, number: usize) -> Disk {
-        Disk(Rc::new(Driver::disk(self, number)))
-    }
-
-    fn disk_without(&self, lost: u64) -> Disk {
-        Disk(Rc::new(Driver::disk_without(self, lost)))
-    }
-
-    fn reset(&self) -> Boxed<'_, Result<(), String>> {
-        Box::pin(Driver::reset(self))
-    }
-
-    fn stop(&self) -> Boxed<'_, Result<(), String>> {
-        Box::pin(Driver::stop(self))
-    }
-
-    fn recover(&self) -> Boxed<'_, Result<u64, String>> {
-        Box::pin(Driver::recover(self))
-    }
-
-    fn collector(&self) -> Option<Collector> {
-        Driver::collector(self)
-    }
-
-    fn notes(&self) -> Vec<String> {
-        Driver::notes(self)
-    }
-
-    fn software(&self) -> Option<Stats> {
-        Driver::software(self)
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        Driver::memory_bytes(self)
-    }
+    fn memory(&self) -> Option<host_flash::Memory>;
 }
 
 /// A disk of any interface. Each operation allocates a box, so it is not for the load generator.
 #[derive(Clone)]
-pub struct Disk(Rc<dyn ErasedDisk>);
+pub struct Disk(pub(super) Rc<dyn ErasedDisk>);
 
 type Moved = (Buffer, Result<(), IoError>);
 
-trait ErasedDisk {
+pub(super) trait ErasedDisk {
     fn geometry(&self) -> Geometry;
     fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory>;
     fn read(&self, lba: Lba, into: Buffer) -> Boxed<'_, Moved>;

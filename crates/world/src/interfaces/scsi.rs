@@ -1,4 +1,4 @@
-//! NVMe behind a SCSI face: to its callers a SCSI disk, to the device the queues that a policy wants.
+//! SCSI over NVMe: callers use a SCSI disk, whose commands go to NVMe queues chosen by a policy.
 
 use std::rc::Rc;
 
@@ -13,17 +13,18 @@ use scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 
-use super::stages::{ASKED, COMMAND, joined};
+use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
+use crate::error::DriverError;
 use crate::medium::BackingStore;
 use plan::Plan;
 
-/// A SCSI disk whose unit is an NVMe namespace, over queues by policy.
+/// A SCSI disk whose logical unit is an NVMe namespace.
 pub struct Scsi;
 
 type Stack<P> = Rc<Disk<Target<Rc<Spread<P>>>>>;
 
-/// The controller, and a disk for each core.
+/// The controller, and one disk per core.
 pub struct ScsiDriver<P: HostPort> {
     controller: driver::Controller<P>,
     disks: Vec<Stack<P>>,
@@ -31,13 +32,13 @@ pub struct ScsiDriver<P: HostPort> {
 }
 
 impl<P: HostPort> ScsiDriver<P> {
-    /// How often a core has found the lock of a queue taken.
+    /// Number of contended acquisitions of queue locks.
     pub fn lock_waits(&self) -> u64 {
         self.queues.lock_waits()
     }
 }
 
-/// How a plan's queues are spread: a queue for each core, if it does not say.
+/// Queue policy of a plan; a queue per core by default.
 pub fn spread_options(plan: &Plan) -> SpreadOptions {
     let sharing = plan.host.sharing.as_ref();
     SpreadOptions {
@@ -55,9 +56,10 @@ impl Interface for Scsi {
     const ROW: &'static Row = &ROW;
     const NAME: &'static str = "scsi";
     const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
-    const SUMMARY: &'static str = "NVM Express behind a SCSI face";
+    const SUMMARY: &'static str = "SCSI over NVM Express";
     const STAGES: &'static [&'static str] =
-        joined!(ASKED, &["copy", "lock wait", "lock", "lock transfer"], COMMAND);
+        joined!(ABOVE_DRIVER, &["lock wait", "lock", "lock transfer"], COMMAND);
+    const PARTS: &'static [&'static [&'static str]] = &[driver::SHARE_STAGES];
     const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
     type Driver<P: HostPort> = ScsiDriver<P>;
 
@@ -89,7 +91,7 @@ impl Interface for Scsi {
     }
 }
 
-/// Why our own unit could not be attached, in the words of bring-up.
+/// Converts the error of an attach.
 fn unattached(error: AttachError) -> InitError {
     match error {
         AttachError::Memory(error) => InitError::Memory(error),
@@ -110,11 +112,11 @@ impl<P: HostPort> Driver<P> for ScsiDriver<P> {
         self.disks[number % self.disks.len()].clone()
     }
 
-    async fn reset(&self) -> Result<(), String> {
-        self.controller.reset().await.map_err(|error| error.to_string())
+    async fn reset(&self) -> Result<(), DriverError> {
+        Ok(self.controller.reset().await?)
     }
 
-    async fn stop(&self) -> Result<(), String> {
-        self.controller.shutdown().await.map_err(|error| error.to_string())
+    async fn stop(&self) -> Result<(), DriverError> {
+        Ok(self.controller.shutdown().await?)
     }
 }

@@ -1,4 +1,4 @@
-//! An SSD with several NVMe controllers, each for a host of its own.
+//! An SSD with several NVMe controllers, one per host.
 
 use std::rc::Rc;
 
@@ -6,25 +6,23 @@ use bus::vfio_user::VfioUserDevice;
 use device::faults::Faults;
 use device::nvme::{Controller, Options, Subsystem};
 
-use super::nvme::options;
 use crate::medium::{BackingStore, NvmeStore};
-use plan::Plan;
 
-/// What its controllers have in common.
+/// State that the controllers share.
 pub struct Shared {
     subsystem: Subsystem<NvmeStore>,
     options: Options,
 }
 
 impl Shared {
-    /// Of so many controllers at most, none of which is there yet.
-    pub(super) fn new(store: BackingStore, plan: &Plan, controllers: u16) -> Shared {
-        let options = Options { controllers, ..options(plan) };
+    /// State for at most `controllers` controllers. None is started.
+    pub(super) fn new(store: BackingStore, options: Options, controllers: u16) -> Shared {
+        let options = Options { controllers, ..options };
         let subsystem = Subsystem::new(Rc::new(NvmeStore::Plain(store)), &options);
         Shared { subsystem, options }
     }
 
-    /// Starts the controller of this number, from 1 on.
+    /// Starts the controller of this number; controllers count from 1.
     ///
     /// Hosts that share a drive are vfio-user clients. Generic over the port, this would compile the
     /// controller again in each crate that calls it.

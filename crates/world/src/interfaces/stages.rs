@@ -1,8 +1,6 @@
-//! The stages of breakdowns, by the parts of the machine that mark them: an interface names its own, and
-//! takes the others from here. So what a medium begins to tell is told under every interface that stands
-//! on it.
+//! Stages of latency breakdowns, by the component that records them. An interface lists its own stages and
+//! takes the others from here, so a new stage of a medium appears under every interface.
 
-/// Lists, one after the other, as one.
 macro_rules! joined {
     ($($part:expr),+ $(,)?) => {{
         const PARTS: &[&[&str]] = &[$($part),+];
@@ -13,11 +11,21 @@ macro_rules! joined {
 }
 pub(super) use joined;
 
-/// Before a driver has the request.
-pub(super) const ASKED: &[&str] = &["queueing delay", "benchmark", "system call", "block driver"];
+/// Before the request reaches the driver.
+pub(super) const ABOVE_DRIVER: &[&str] = &[
+    "queueing delay",
+    "benchmark",
+    "system call",
+    "call entry",
+    "file layer",
+    "block layer",
+    "block driver",
+    "copy",
+    "call exit",
+];
 
-/// From the doorbell until a controller knows what is asked, and has what it needs of the host's memory.
-pub(super) const TAKEN: &[&str] = &[
+/// From the doorbell until the controller has parsed the command and read its data from host memory.
+pub(super) const FETCH: &[&str] = &[
     "fetch",
     "dispatch",
     "power state",
@@ -25,11 +33,12 @@ pub(super) const TAKEN: &[&str] = &[
     "parse",
     "fault",
     "prp list",
+    "place list",
     "sgl segment",
     "host read",
 ];
 
-/// The medium: banks, or flash with its software.
+/// The medium: banks, or flash with its FTL.
 pub(super) const MEDIUM: &[&str] = &[
     "mount",
     "buffer wait",
@@ -46,16 +55,54 @@ pub(super) const MEDIUM: &[&str] = &[
     "media",
 ];
 
-/// Data and completion, until they have left.
-pub(super) const MOVED: &[&str] =
+/// Transfer of data and completion entry.
+pub(super) const TRANSFER: &[&str] =
     &["link wait", "data transfer", "completion queue full", "post completion"];
 
-/// Until the caller goes on.
-pub(super) const SEEN: &[&str] = &["completion", "poll", "interrupt", "context switch", "complete"];
+/// From the arrival of the completion until the caller continues.
+pub(super) const COMPLETE: &[&str] =
+    &["completion", "poll", "interrupt", "context switch", "complete"];
 
-/// A command of NVMe, from its driver's call on.
-pub(super) const COMMAND: &[&str] =
-    joined!(&["slot wait", "core wait", "guard", "submit", "doorbell"], TAKEN, MEDIUM, MOVED, SEEN);
+/// An NVMe command, from the call of its driver on.
+pub(super) const COMMAND: &[&str] = joined!(
+    &["slot wait", "core wait", "guard", "submit", "doorbell"],
+    FETCH,
+    MEDIUM,
+    TRANSFER,
+    COMPLETE
+);
+
+/// Lists of what records in every world, whichever the interface.
+pub(super) const EVERYWHERE: &[&[&str]] =
+    &[ABOVE_DRIVER, bus::sim::STAGES, bus::live::STAGES, plan::HOST_COSTS, plan::DEVICE_COSTS];
+
+/// Lists of an NVMe command: driver, controller, and the media of a drive.
+pub(super) const NVME_PARTS: &[&[&str]] = &[
+    host::nvme::STAGES,
+    host::nvme::COSTS,
+    device::nvme::STAGES,
+    device::nvme::COSTS,
+    device::drive::STAGES,
+    device::flash::STAGES,
+    device::bridge::STAGES,
+    media::STAGES,
+];
+
+/// Returns true if `stages` has every name of `parts`.
+pub(super) const fn covers(stages: &[&str], parts: &[&[&str]]) -> bool {
+    let mut part = 0;
+    while part < parts.len() {
+        let mut name = 0;
+        while name < parts[part].len() {
+            if !runtime::is_listed(stages, parts[part][name]) {
+                return false;
+            }
+            name += 1;
+        }
+        part += 1;
+    }
+    true
+}
 
 pub(super) const fn count(parts: &[&[&str]]) -> usize {
     let (mut sum, mut part) = (0, 0);
@@ -66,7 +113,7 @@ pub(super) const fn count(parts: &[&[&str]]) -> usize {
     sum
 }
 
-/// All of them; `N` is their [`count`].
+/// Concatenation of all parts; `N` is their [`count`].
 pub(super) const fn join<const N: usize>(parts: &[&[&'static str]]) -> [&'static str; N] {
     let (mut all, mut to, mut part) = ([""; N], 0, 0);
     while part < parts.len() {

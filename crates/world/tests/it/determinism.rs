@@ -12,7 +12,7 @@ use world::Options;
 use world::interfaces::{BLOCK, DCX, FASTPATH, NVME, Row};
 
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:256k/5\niodepth=32\n\
-    size=4m\nio_size=4m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+    size=4m\nio_size=6m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
 /// Two clones with their own queues and cores, followed by another group.
 const GROUPS: &str = "[global]\nbs=4k\nsize=1m\niodepth=8\n[a]\nrw=randwrite\nnumjobs=2\n\
@@ -155,11 +155,14 @@ fn repeats(row: &'static Row, plans: Vec<Named>) {
             for seed in [1, 2] {
                 let once = log_of(row, &seeded(name, &sets, seed), job, resets);
                 let again = log_of(row, &seeded(name, &sets, seed), job, resets);
-                assert!(once.lines().count() > 500, "{name} {sets:?}: a log of next to nothing");
+                assert!(once.lines().count() > 500, "{name} {sets:?}: the log is too short");
                 assert_eq!(difference(&once, &again), None, "{name} {sets:?}, seed {seed}");
                 if let Some(other) = before.replace(once) {
                     let found = difference(&other, before.as_deref().expect("just put there"));
-                    assert!(found.is_some(), "{name} {sets:?}: seed {seed} gives what 1 gave");
+                    assert!(
+                        found.is_some(),
+                        "{name} {sets:?}: seed {seed} gives the log of seed 1"
+                    );
                 }
             }
         }

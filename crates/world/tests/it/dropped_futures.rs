@@ -98,7 +98,7 @@ fn assert_untouched(buffers: &[Buffer], byte: u8, what: &str) {
     for buffer in buffers {
         buffer.copy_out(0, &mut found);
         let wrong = found.iter().position(|other| *other != byte);
-        assert_eq!(wrong, None, "{what}: {buffer:?} belongs to somebody else by now");
+        assert_eq!(wrong, None, "{what}: {buffer:?} is allocated to another caller");
     }
 }
 
@@ -115,7 +115,7 @@ async fn verify(disk: &Disk, lba: u64, version: u32) {
     let (buffer, result) = disk.read(Lba(lba), buffer).await;
     result.expect("a good read");
     buffer.copy_out(0, &mut found);
-    assert!(found == wrote, "what was written at LBA {lba} comes back");
+    assert!(found == wrote, "LBA {lba} returns the written data");
 }
 
 fn small(name: &str) -> Plan {
@@ -133,12 +133,15 @@ async fn drop_one(rt: &Rt, disk: &Disk, kind: Kind, when: When, version: u32) ->
     let ended = perform(disk, kind, 0, buffer, when).await;
     // The device must not write to buffers allocated after the drop.
     let others = take_all(disk, 0xee);
-    assert!(!ended || others.len() == whole, "{what}: it has ended, and its buffer is free");
+    assert!(
+        !ended || others.len() == whole,
+        "{what}: the operation has ended, so its buffer is free"
+    );
     rt.sleep(Span::ms(1)).await;
     assert_untouched(&others, 0xee, &what);
     drop(others);
-    assert_eq!(disk.slots_free(), 4, "{what}: every slot comes back");
-    assert_eq!(take_all(disk, 0).len(), whole, "{what}: every buffer comes back");
+    assert_eq!(disk.slots_free(), 4, "{what}: every slot is returned");
+    assert_eq!(take_all(disk, 0).len(), whole, "{what}: every buffer is returned");
     verify(disk, BLOCKS, version).await;
     ended
 }

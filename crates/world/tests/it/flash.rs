@@ -25,7 +25,7 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
 }
 
 fn software(run_result: &RunResult) -> ftl::Stats {
-    run_result.flash.expect("a device of flash").software.expect("its software tells")
+    run_result.flash.expect("a device of flash").software.expect("the FTL has statistics")
 }
 
 fn verified(run_result: &RunResult) {
@@ -104,8 +104,9 @@ fn trim_on_fastpath_is_reported_as_unsupported() {
     let trim = work("[trim]\nrw=randtrim\nbs=4k\niodepth=4\n");
     let run_result = world::simulate(FASTPATH, &flash(&[]), &trim, Options::default());
     let run_result = run_result.expect("a run");
-    let said = "trim: trim: LBA 4440: not supported: expected an interface with a command for it";
-    assert_eq!(only(&run_result).messages, [said]);
+    let message =
+        "trim: trim: LBA 4440: not supported: expected an interface with a command for it";
+    assert_eq!(only(&run_result).messages, [message]);
     assert!(only(&run_result).errors() <= 4);
 }
 
@@ -165,14 +166,14 @@ fn flash_state_file_keeps_drive_between_runs() {
     assert_eq!(seen.mapped_units, 512, "2 MiB of units");
     assert!(filled.flash.expect("a device of flash").chips.senses > 0);
     let other = flash(&[("medium.flash.state", &path), ("run.seed", "2")]);
-    let said = MediumState::new(&other).err().expect("other chips").to_string();
+    let message = MediumState::new(&other).err().expect("other chips").to_string();
     assert_eq!(
-        said,
+        message,
         format!("{path}: found other chips, expected those of the plan, its seed included")
     );
     let stamps = flash(&[("medium.flash.state", &path), ("medium.keep", "stamps")]);
-    let said = MediumState::new(&stamps).err().expect("kept otherwise").to_string();
-    assert!(said.ends_with("to run with this state: --set medium.keep=everything"), "{said}");
+    let message = MediumState::new(&stamps).err().expect("another medium.keep").to_string();
+    assert!(message.ends_with("to run with this state: --set medium.keep=everything"), "{message}");
 }
 
 #[test]
@@ -205,11 +206,11 @@ fn ready_timeout_s(sets: &[(&str, &str)], name: &str) -> f64 {
 /// A mount without checkpoint reads the spare bytes of every page, and the host waits for that.
 #[test]
 fn cap_to_covers_mount_scan_of_whole_drive() {
-    assert_eq!(ready_timeout_s(&[], "small-flash"), 10.0, "the least that is said");
+    assert_eq!(ready_timeout_s(&[], "small-flash"), 10.0, "the minimum");
     // 480 superblocks of 384 word lines with three pages each, sensed in 78, 117 and 78 us.
     let scan = 480.0 * 384.0 * 273e-6;
-    let said = ready_timeout_s(&[], "tlc");
-    assert!(said > scan && said < 1.6 * scan, "{said} s, to read the spare bytes takes {scan} s");
+    let timeout = ready_timeout_s(&[], "tlc");
+    assert!(timeout > scan && timeout < 1.6 * scan, "{timeout} s; the scan takes {scan} s");
     let larger = ready_timeout_s(&[("medium.flash.blocks", "4096")], "tlc");
-    assert_eq!(larger, 127.5, "the most that eight bits can say");
+    assert_eq!(larger, 127.5, "the maximum of eight bits");
 }

@@ -32,10 +32,8 @@ const LINKS: [(&str, &Row, &str, &str, &str); 9] = [
 
 /// One line: mean, p50 and p99 in ns, and IOPS, computed in integers.
 fn line(row: &'static Row, plan: &plan::Plan, kind: OpKind, bytes: u32, depth: u32) -> String {
-    let (rw, count) = match kind {
-        OpKind::Read => ("randread", EACH * depth + MORE),
-        _ => ("randwrite", EACH * depth + MORE),
-    };
+    let rw = if kind == OpKind::Read { "randread" } else { "randwrite" };
+    let count = EACH * depth + MORE;
     let job = format!(
         "[{rw}]\nrw={rw}\nbs={bytes}\nsize=64m\niodepth={depth}\nnumber_ios={count}\nnorandommap=1\n"
     );
@@ -104,7 +102,7 @@ fn latency_and_rate_match_golden_tables() {
     }
     assert!(
         changed.is_empty(),
-        "latencies have changed; if they should have, write them anew with \
+        "latencies have changed; if that is intended, rewrite the tables with \
          DOORBELL_BLESS=1 cargo test -p doorbell-world --test it golden\n{changed}"
     );
 }

@@ -28,7 +28,7 @@ const FETCH: u64 = HIGH * BYTE + LATENCY + HOST_READ + (64 + LOW) * BYTE + LATEN
 // Two costs of the driver and two of the device, ps.
 const SUBMIT: u64 = 50_000;
 const COMPLETE: u64 = 50_000;
-const PARSE: u64 = 298_000;
+const PARSE: u64 = 128_000;
 const POST: u64 = 32_000;
 /// The completion entry of 16 bytes until it has arrived, ps.
 const COMPLETION: u64 = (16 + HIGH) * BYTE + LATENCY;
@@ -63,7 +63,7 @@ fn read_4k_latency_is_sum_of_parts() {
     let transfer = 32 * (128 + HIGH) * BYTE;
     assert_eq!(transfer, 2_432_000);
     let parts = SUBMIT + DOORBELL + FETCH + PARSE + media + transfer + POST + COMPLETION + COMPLETE;
-    assert_eq!(with_poll(parts), 4_180_000);
+    assert_eq!(with_poll(parts), 4_000_000);
     assert_eq!(simulated(&plan("dc-express", &[]), "randread", "4k"), with_poll(parts));
 }
 
@@ -188,7 +188,7 @@ fn reads_of_same_bank_queue_and_of_two_banks_overlap() {
     let second_there = first_begins + FETCH;
     let first_ends = first_begins + access + after_access;
     let bank_free = first_begins + access + ROW;
-    assert!(second_there < bank_free, "the second comes while the first is served");
+    assert!(second_there < bank_free, "the second read arrives during the first");
     assert_eq!(ends(0), [first_ends, bank_free + access + after_access]);
     assert_eq!(ends(1), [first_ends, second_there + access + after_access]);
 }
@@ -239,7 +239,7 @@ fn time_in_device(entries: &[Entry], count: usize) -> u64 {
             ended += usize::from(leaves);
         }
     }
-    assert_eq!((inside, ended), (0, count), "what was fetched was completed");
+    assert_eq!((inside, ended), (0, count), "all fetched commands have completed");
     sum
 }
 
@@ -332,7 +332,7 @@ fn arrivals_at(percent: u64, count: u64) -> Job {
 /// Mean wait of these arrivals at one FIFO server, ps (Lindley's recursion).
 fn lindley(job: &Job) -> f64 {
     let target = Target { capacity_bytes: 640 << 20, block_bytes: 512 };
-    let ops = Ops::new(job, 0, 1, target).expect("a job of sense");
+    let ops = Ops::new(job, 0, 1, target).expect("a valid job");
     let (mut free_at, mut waits, mut count) = (Span::ZERO, 0_u128, 0_u32);
     for op in ops {
         let at = op.not_before.expect("an arrival of its own");

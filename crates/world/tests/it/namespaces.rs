@@ -57,7 +57,7 @@ fn each_namespace_is_a_block_device() {
 fn namespace_count_outside_1_to_16_is_rejected() {
     for number in ["0", "17", "\"many\""] {
         let errors = Plan::open("live", &[("device.namespaces", number)]).expect_err("refused");
-        let said = errors.to_string();
-        assert!(said.ends_with("expected a whole number from 1 to 16"), "{said}");
+        let error = errors.to_string();
+        assert!(error.ends_with("expected a whole number from 1 to 16"), "{error}");
     }
 }

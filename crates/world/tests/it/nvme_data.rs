@@ -52,16 +52,16 @@ fn medium_bit_flip_fails_read_with_guard_error() {
     let fault = r#"[{ name = "x", what = "corrupt-medium", command = "read", first_lba = 8,
         last_lba = 8 }]"#;
     let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
-    let said = |run_result: world::RunResult| {
+    let failures = |run_result: world::RunResult| {
         let errors: u64 = run_result.jobs.iter().map(|(_, job_result)| job_result.errors()).sum();
-        let said: Vec<_> =
+        let messages: Vec<_> =
             run_result.jobs.into_iter().flat_map(|(_, job_result)| job_result.messages).collect();
-        (errors, said.concat())
+        (errors, messages.concat())
     };
     type Run = fn(&'static Row, &Plan, &Work, Options) -> Result<world::RunResult, world::RunError>;
     let come = |run: Run, plan: &Plan| {
         let run_result = run(NVME, plan, &work(job), Options::default());
-        said(run_result.unwrap_or_else(|error| panic!("{error}")))
+        failures(run_result.unwrap_or_else(|error| panic!("{error}")))
     };
     let runs: [(&str, Run); 3] = [
         ("gen4", world::simulate),
@@ -70,10 +70,11 @@ fn medium_bit_flip_fails_read_with_guard_error() {
     ];
     for kind in ["1", "2", "3"] {
         for (name, run) in runs {
-            let (errors, said) = come(run, &protected(name, kind, fault));
-            assert_eq!(errors, 1, "{said}");
-            let reported = said.contains("End-to-end Guard Check Error") && said.contains("LBA 8");
-            assert!(reported, "{said}");
+            let (errors, messages) = come(run, &protected(name, kind, fault));
+            assert_eq!(errors, 1, "{messages}");
+            let reported =
+                messages.contains("End-to-end Guard Check Error") && messages.contains("LBA 8");
+            assert!(reported, "{messages}");
         }
     }
     // Without protection the flip is not detected.

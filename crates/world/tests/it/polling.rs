@@ -61,7 +61,7 @@ fn hybrid_polling_core_is_idle_with_nothing_in_flight() {
 
 #[test]
 fn hybrid_polling_is_rejected_without_nvme_queues() {
-    fn said(row: &'static Row, name: &str) -> String {
+    fn rejection(row: &'static Row, name: &str) -> String {
         let plan = hybrid(name, &[]);
         let run = world::simulate(row, &plan, &work(VERIFIED), Options::default());
         run.err().expect("refused").to_string()
@@ -69,12 +69,12 @@ fn hybrid_polling_is_rejected_without_nvme_queues() {
     let expected = |interface| {
         format!(
             "interface {interface}: host.completion: found \"hybrid\", expected \"polled\" or \
-             \"interrupt\": only drivers on NVMe's queues sleep before they look"
+             \"interrupt\": only drivers of NVMe queues have hybrid polling"
         )
     };
-    assert!(said(DCX, "dc-express").ends_with(&expected("dcx")));
-    assert!(said(BLOCK, "descriptor-blocks").ends_with(&expected("block")));
-    assert!(said(HOST_FLASH, "small-flash").ends_with(&expected("host-flash")));
+    assert!(rejection(DCX, "dc-express").ends_with(&expected("dcx")));
+    assert!(rejection(BLOCK, "descriptor-blocks").ends_with(&expected("block")));
+    assert!(rejection(HOST_FLASH, "small-flash").ends_with(&expected("host-flash")));
 }
 
 const MEDIA: [(&str, &str); 3] =

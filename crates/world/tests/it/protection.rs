@@ -185,16 +185,16 @@ fn guard_mismatch_message_names_lba_and_values() {
         let run_result = run(NVME, &plan, &work(job), world::Options::default());
         let run_result = run_result.unwrap_or_else(|error| panic!("{error}"));
         let errors: u64 = run_result.jobs.iter().map(|(_, job_result)| job_result.errors()).sum();
-        let said: Vec<_> =
+        let messages: Vec<_> =
             run_result.jobs.into_iter().flat_map(|(_, job_result)| job_result.messages).collect();
-        let said = said.concat();
-        assert_eq!(errors, 1, "{said}");
+        let messages = messages.concat();
+        assert_eq!(errors, 1, "{messages}");
         // The read has eight blocks; the error names the corrupted one.
         assert!(
-            (8..16).any(|lba| said.contains(&format!("LBA {lba}: corrupted: guard 0x"))),
-            "{said}"
+            (8..16).any(|lba| messages.contains(&format!("LBA {lba}: corrupted: guard 0x"))),
+            "{messages}"
         );
-        assert!(said.contains(", expected 0x"), "{said}");
+        assert!(messages.contains(", expected 0x"), "{messages}");
     }
 }
 
@@ -251,7 +251,7 @@ fn application_tag_mismatch_fails_read_with_lba() {
         read(&queue, 23).await.expect("its own tag");
         queue.verify(Lba(7), 2).await.expect("its own tag");
         let (with, equal) = queue.compare(Lba(7), with).await;
-        assert!(equal.expect("a compare, with what protects the data"));
+        assert!(equal.expect("a compare with protection information"));
         with.copy_in(block, &[1]);
         assert!(!queue.compare(Lba(7), with).await.1.expect("a compare"));
         let deadline = rt.now() + Span::ms(1);

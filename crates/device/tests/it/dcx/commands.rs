@@ -164,7 +164,11 @@ fn fence_waits_for_own_queue_only() {
 
 fn read(number: u32, lba: u64, blocks: u32, at: u64) -> Entry {
     let access = Access { lba: Lba(lba), bytes: 512 * blocks, at: BusAddr(at) };
-    Entry::new(&Request { number, slot: 9, command: Command::Read { access, tag_version: 0 } })
+    Entry::new(&Request {
+        number,
+        slot: 9,
+        command: Command::Read { access, tag_version: 0, wide: false },
+    })
 }
 
 fn with_byte(entry: Entry, at: usize, value: u8) -> Entry {
@@ -245,8 +249,16 @@ fn medium_errors_are_reported_by_code() {
         let at = w.raw.place(512, 64);
         let access = Access { lba: Lba(0), bytes: 512, at };
         let cases = [
-            (Command::Read { access, tag_version: 0 }, MediaError::Unreadable, Code::UNREADABLE),
-            (Command::Read { access, tag_version: 0 }, MediaError::Range, Code::OUT_OF_RANGE),
+            (
+                Command::Read { access, tag_version: 0, wide: false },
+                MediaError::Unreadable,
+                Code::UNREADABLE,
+            ),
+            (
+                Command::Read { access, tag_version: 0, wide: false },
+                MediaError::Range,
+                Code::OUT_OF_RANGE,
+            ),
             (Command::Write { access, fua: false }, MediaError::Full, Code::FULL),
             (Command::Write { access, fua: true }, MediaError::WriteFault, Code::WRITE_FAULT),
         ];
@@ -268,7 +280,8 @@ fn read_with_old_tag_version_is_stale() {
             let mut ring = w.raw.up(0, 64, Some(128)).await;
             let access = Access { lba: Lba(0), bytes: 512, at: w.raw.place(512, 64) };
             for tag_version in [2, u32::MAX] {
-                let number = w.raw.push(&mut ring, 1, Command::Read { access, tag_version });
+                let number =
+                    w.raw.push(&mut ring, 1, Command::Read { access, tag_version, wide: false });
                 assert_eq!(w.raw.report(&mut ring).await, (number, 1, Code::STALE_TAG));
             }
             assert!(w.medium.read.borrow().is_empty(), "nothing was read");

@@ -5,6 +5,7 @@
 
 mod beside;
 mod commands;
+mod compared;
 mod hostile;
 mod model;
 mod registers;

@@ -51,6 +51,33 @@ fn idle_queue_with_may_sleep_stops_fetching() {
     });
 }
 
+/// Below the load of the threshold the queue sleeps after each command and is rung; above it polls, and
+/// sleeps again when commands stop coming.
+#[test]
+fn queue_is_rung_at_low_load_and_polled_at_high_load() {
+    let mut setup = Setup::default();
+    setup.options.sleep_after = u32::MAX;
+    setup.options.poll_gap_max = Some(Span::us(20));
+    setup.run(async |w: World| {
+        let mut ring = w.raw.ring(0, 64, None);
+        w.raw.enable(&mut ring, MAY_SLEEP).await;
+        let mut at_gap = async |gap: Span, times: u32| {
+            let mut rung = 0;
+            for _ in 0..times {
+                w.rt.sleep(gap).await;
+                let number = w.raw.push(&mut ring, 1, wire::dcx::command::Command::Fence);
+                rung += u32::from(ring_if_asleep(&w, &ring, number));
+                w.raw.report(&mut ring).await;
+            }
+            rung
+        };
+        assert_eq!(at_gap(Span::us(60), 20).await, 20, "each finds it asleep");
+        at_gap(Span::us(5), 20).await;
+        assert_eq!(at_gap(Span::us(5), 50).await, 0, "it polls");
+        assert_eq!(at_gap(Span::us(100), 1).await, 1, "silence");
+    });
+}
+
 /// A command is stored at every moment around the start of sleep, in steps of 2 ns: the device finds it, or
 /// the host sees that it must ring.
 #[test]

@@ -24,7 +24,8 @@ fn setup(blocks: u64) -> Setup {
 fn noticed(w: &World, ring: &Ring) -> (u32, u32) {
     let word = |at: usize| w.raw.memory.load_u32(BusAddr(ring.notice.0 + at as u64)).unwrap();
     let version = word(notice::TAG_VERSION);
-    (word(notice::TAG), version)
+    // The last four of its bytes.
+    (word(notice::TAG + 4), version)
 }
 
 /// A block whose granules all end with `word`.
@@ -42,7 +43,8 @@ async fn read_tagged(w: &World, ring: &mut Ring, lba: u64, at: BusAddr) -> u32 {
             w.raw.memory.store_u32(BusAddr(at.0 + u64::from(place)), tag).unwrap();
         }
         let access = Access { lba: Lba(lba), bytes: 512, at };
-        let number = w.raw.push(ring, 0, Command::Read { access, tag_version: version });
+        let number =
+            w.raw.push(ring, 0, Command::Read { access, tag_version: version, wide: false });
         let deadline = w.rt.now() + PATIENCE;
         loop {
             let word = |place: u32| w.raw.memory.load_u32(BusAddr(at.0 + u64::from(place)));
@@ -107,7 +109,7 @@ fn no_read_meets_tag_written_concurrently() {
 }
 
 /// Runs both to their ends.
-async fn both<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
+pub async fn both<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
     let (mut first, mut second) = (Box::pin(first), Box::pin(second));
     let (mut output, mut over) = (None, false);
     std::future::poll_fn(|cx| {

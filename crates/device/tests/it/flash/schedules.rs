@@ -249,7 +249,7 @@ fn unreadable_die_fails_own_reads_until_fault_ends() {
 #[test]
 fn stages_cover_whole_flash_read() {
     let names = device::flash::STAGES;
-    let rt = Rt::simulated(Some(Traces::new(1, 4, 0, names)), Log::Off);
+    let rt = Rt::simulated(Some(Traces::new(1, 4, 10, 0, names)), Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
     let ends = Rc::new(RefCell::new(Vec::new()));
     for command in 0..2 {

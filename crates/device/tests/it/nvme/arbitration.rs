@@ -1,4 +1,4 @@
-//! Weighted round robin with an urgent class: NVMe base 2.0, 3.4.4.2.
+//! Arbitration: round robin, and weighted round robin with an urgent class (NVMe base 2.0, 3.4.4).
 
 use std::collections::BTreeMap;
 
@@ -158,4 +158,89 @@ fn round_robin_ignores_queue_priority() {
         }
         assert!(first[..20].contains(&1), "the low queue has its turn: {first:?}");
     });
+}
+
+/// Queues in the order of fetches, where each of two I/O queues and the admin queue has commands before
+/// any of the doorbells is seen. `burst`: none is no limit.
+fn in_turns(by_weight: bool, burst: Option<u32>, fetch_max: u32, counts: [u16; 3]) -> Vec<u64> {
+    let options = device::nvme::Options {
+        slots: 256,
+        fetchers: 3,
+        fetch_max,
+        arbitration_burst: burst,
+        ..Default::default()
+    };
+    Setup { options, ..Setup::default() }.run(async |mut w: World| {
+        let settings = Settings::default();
+        let ams = if by_weight { Cc::AMS_WEIGHTED } else { settings.cc.ams() };
+        w.raw.enable(Settings { cc: settings.cc.with_ams(ams), ..settings }).await;
+        w.raw.ask_for_queues().await;
+        let mut cq = w.raw.create_cq(1, 1024).await;
+        let mut sqs = Vec::new();
+        for qid in [1, 2] {
+            sqs.push(w.raw.create_sq(qid, 256, 1).await);
+        }
+        let begin = w.log.entries().len();
+        let [of_admin, rest @ ..] = counts;
+        for (sq, count) in sqs.iter_mut().zip(rest) {
+            (0..count).for_each(|_| w.raw.store(sq, &io::flush(w.raw.cid(), NS)));
+        }
+        let mut admin_sq = w.raw.admin.sq;
+        for _ in 0..of_admin {
+            let sqe = admin::get_feature(w.raw.cid(), fid::ARBITRATION);
+            w.raw.store(&mut admin_sq, &sqe);
+        }
+        w.raw.admin.sq = admin_sq;
+        sqs.iter().for_each(|sq| w.raw.ring(sq));
+        w.raw.ring(&admin_sq);
+        let mut admin_cq = w.raw.admin.cq;
+        for _ in 0..of_admin {
+            assert_eq!(w.raw.next(&mut admin_cq).await.status(), Status::SUCCESS);
+        }
+        w.raw.admin.cq = admin_cq;
+        for _ in 0..rest.into_iter().sum::<u16>() {
+            assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);
+        }
+        let log = w.log.entries();
+        let is_fetch =
+            |entry: &&runtime::Entry| (entry.component, entry.what) == ("device", "fetched");
+        log[begin..].iter().filter(is_fetch).map(|entry| entry.a).collect()
+    })
+}
+
+/// Lengths of runs of one queue.
+fn runs(order: &[u64]) -> Vec<(u64, usize)> {
+    order.chunk_by(|one, other| one == other).map(|run| (run[0], run.len())).collect()
+}
+
+/// A burst of 64 is 64 commands of one queue, however few one fetch brings.
+#[test]
+fn burst_larger_than_a_fetch_takes_several() {
+    let burst_of = |burst, fetch_max| runs(&in_turns(false, burst, fetch_max, [0, 200, 200]));
+    assert_eq!(burst_of(Some(64), 8)[..6], [(1, 64), (2, 64), (1, 64), (2, 64), (1, 64), (2, 64)]);
+    assert_eq!(burst_of(Some(32), 8)[..4], [(1, 32), (2, 32), (1, 32), (2, 32)]);
+    assert_eq!(burst_of(Some(8), 8)[..4], [(1, 8), (2, 8), (1, 8), (2, 8)]);
+    assert_eq!(burst_of(Some(8), 64)[..4], [(1, 8), (2, 8), (1, 8), (2, 8)]);
+    // Without a limit, a turn is what the queue has.
+    assert_eq!(burst_of(None, 8), [(1, 200), (2, 200)]);
+}
+
+/// The admin queue has its turn as any other, and no more.
+#[test]
+fn round_robin_serves_admin_queue_in_turn() {
+    let order = in_turns(false, Some(4), 8, [20, 60, 60]);
+    let before_last = order.iter().rposition(|qid| *qid == 0).expect("admin commands");
+    let io = order[..before_last].iter().filter(|qid| **qid > 0).count();
+    assert!((16..=48).contains(&io), "{io} I/O commands before the last of 20: {:?}", runs(&order));
+    assert!(runs(&order).iter().all(|(_, length)| *length <= 8), "{:?}", runs(&order));
+}
+
+/// By weight the admin queue goes before all others, between the fetches of a burst, too; the burst goes on.
+#[test]
+fn admin_commands_do_not_end_a_burst() {
+    let order = in_turns(true, Some(64), 8, [20, 200, 200]);
+    let last = order.iter().rposition(|qid| *qid == 0).expect("admin commands");
+    assert!(runs(&order[..last]).len() > 3, "the admin queue came in between: {:?}", runs(&order));
+    let io: Vec<u64> = order.into_iter().filter(|qid| *qid > 0).collect();
+    assert_eq!(runs(&io)[..4].iter().map(|run| run.1).collect::<Vec<_>>(), [64; 4]);
 }

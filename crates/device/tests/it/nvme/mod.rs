@@ -13,6 +13,7 @@ mod examined;
 mod features;
 mod formats;
 mod fused;
+mod host_maps;
 pub mod hostile;
 mod identify;
 mod keep_alive;

@@ -22,7 +22,7 @@ const ALL: Protection =
     Protection { act: false, checks: Checks::ALL, reference: 0, application: 0, mask: 0xffff };
 
 /// `of` with the reference tag of this block and this application tag.
-fn says(of: Protection, reference: u64, application: u16) -> Protection {
+fn pi_fields(of: Protection, reference: u64, application: u16) -> Protection {
     Protection { reference: reference as u32, application, ..of }
 }
 
@@ -96,34 +96,40 @@ impl WithPi {
         Access { protection, metadata, ..Access::of(Lba(lba), blocks) }
     }
 
-    async fn write(&mut self, lba: u64, data: &[u8], beside: &[u8], says: Protection) -> Status {
-        self.place(data, if self.inline && says.act && self.makes { &[] } else { beside });
+    async fn write(
+        &mut self,
+        lba: u64,
+        data: &[u8],
+        beside: &[u8],
+        pi_fields: Protection,
+    ) -> Status {
+        self.place(data, if self.inline && pi_fields.act && self.makes { &[] } else { beside });
         let blocks = (data.len() / self.block) as u32;
-        self.io(Command::Write(self.access(lba, blocks, says)), blocks).await
+        self.io(Command::Write(self.access(lba, blocks, pi_fields)), blocks).await
     }
 
     async fn read(
         &mut self,
         lba: u64,
         blocks: u32,
-        says: Protection,
+        pi_fields: Protection,
     ) -> (Status, Vec<u8>, Vec<u8>) {
         let (bytes, beside) = (blocks as usize * self.whole(), blocks as usize * 8);
         self.w.raw.memory.write(self.data, &vec![0xc3; bytes]).unwrap();
         self.w.raw.memory.write(self.beside, &vec![0xc3; beside]).unwrap();
-        let status = self.io(Command::Read(self.access(lba, blocks, says)), blocks).await;
-        let (data, beside) = self.placed(blocks, says.act && self.makes);
+        let status = self.io(Command::Read(self.access(lba, blocks, pi_fields)), blocks).await;
+        let (data, beside) = self.placed(blocks, pi_fields.act && self.makes);
         (status, data, beside)
     }
 
-    async fn verify(&mut self, lba: u64, blocks: u32, says: Protection) -> Status {
-        self.io(Command::Verify(self.access(lba, blocks, says)), blocks).await
+    async fn verify(&mut self, lba: u64, blocks: u32, pi_fields: Protection) -> Status {
+        self.io(Command::Verify(self.access(lba, blocks, pi_fields)), blocks).await
     }
 
     /// The expected metadata of `data`.
-    fn tuples(&self, kind: Kind, says: Protection, data: &[u8]) -> Vec<u8> {
+    fn tuples(&self, kind: Kind, pi_fields: Protection, data: &[u8]) -> Vec<u8> {
         let blocks = (0..).zip(data.chunks(self.block));
-        let of = |(number, block)| says.tuple(kind, number, block).as_bytes().to_vec();
+        let of = |(number, block)| pi_fields.tuple(kind, number, block).as_bytes().to_vec();
         blocks.flat_map(of).collect()
     }
 }
@@ -216,7 +222,7 @@ fn write_and_read_with_pi_of_every_type() {
             for (lba, blocks) in [(7, 1), (100, most), (9, 2)] {
                 let data = pattern(lba, blocks as usize * g.block);
                 let checks = Checks { reference: kind != Kind::Three, ..Checks::ALL };
-                let act = Protection { checks, ..says(ACT, lba, 0xbeef) };
+                let act = Protection { checks, ..pi_fields(ACT, lba, 0xbeef) };
                 let plain = Protection { act: false, ..act };
                 let tuples = g.tuples(kind, act, &data);
                 assert_eq!(g.write(lba, &data, &[0; 8], act).await, Status::SUCCESS);
@@ -251,7 +257,7 @@ fn differs(inline: bool) {
         let mut g = formatted_as(w, false, 1, inline).await;
         let (lba, blocks) = (40, 200);
         let data = pattern(3, 200 * 512);
-        let plain = says(ALL, lba, 0x1234);
+        let plain = pi_fields(ALL, lba, 0x1234);
         let tuples = g.tuples(Kind::One, plain, &data);
         let refused = [
             (0, Status::GUARD_CHECK_ERROR),
@@ -297,14 +303,22 @@ fn invalid_pi_fields_and_metadata_pointers_are_rejected() {
         let mut g = formatted(w, false, 1).await;
         let invalid = Status::INVALID_PROTECTION_INFORMATION.with_dnr();
         let data = pattern(1, 512);
-        assert_eq!(g.write(8, &data, &[0; 8], says(ACT, 9, 0)).await, invalid, "another's tag");
-        assert_eq!(g.read(8, 1, says(ALL, 9, 0)).await.0, invalid);
-        assert_eq!(g.verify(8, 1, says(ACT, 8, 0)).await, invalid, "a verify takes nothing away");
-        let compare = Command::Compare(g.access(8, 1, says(ACT, 8, 0)));
+        assert_eq!(
+            g.write(8, &data, &[0; 8], pi_fields(ACT, 9, 0)).await,
+            invalid,
+            "another's tag"
+        );
+        assert_eq!(g.read(8, 1, pi_fields(ALL, 9, 0)).await.0, invalid);
+        assert_eq!(
+            g.verify(8, 1, pi_fields(ACT, 8, 0)).await,
+            invalid,
+            "a verify takes nothing away"
+        );
+        let compare = Command::Compare(g.access(8, 1, pi_fields(ACT, 8, 0)));
         assert_eq!(g.io(compare, 1).await, invalid);
         let format = FormatNvm { format: 2, protection: 3, ..Default::default() };
         g.w.raw.admin_ok(&admin::format_nvm(g.w.raw.cid(), NS, format)).await;
-        assert_eq!(g.write(8, &data, &[0; 8], says(ACT, 8, 0)).await, invalid, "of type 3");
+        assert_eq!(g.write(8, &data, &[0; 8], pi_fields(ACT, 8, 0)).await, invalid, "of type 3");
         // Invalid metadata addresses.
         let unchecked = Protection { checks: Checks::default(), ..ALL };
         let invalid = Status::INVALID_FIELD.with_dnr();
@@ -327,7 +341,7 @@ fn deallocated_blocks_are_not_pi_checked() {
     setup().run(async |w: World| {
         let mut g = formatted(w, true, 1).await;
         let ones = vec![0xff; 16];
-        let plain = says(ALL, 20, 0);
+        let plain = pi_fields(ALL, 20, 0);
         assert_eq!(g.read(20, 2, plain).await, (Status::SUCCESS, vec![0; 8192], ones.clone()));
         let data = pattern(4, 8192);
         for deallocate in [true, false] {
@@ -342,11 +356,11 @@ fn deallocated_blocks_are_not_pi_checked() {
             assert_eq!(beside, if deallocate { ones.clone() } else { vec![0; 16] });
         }
         // Zeros with PI.
-        let act = says(ACT, 20, 7);
+        let act = pi_fields(ACT, 20, 7);
         let access = g.access(20, 2, act);
         let zeroes = Command::WriteZeroes(WriteZeroes { access, deallocate: false });
         assert_eq!(g.io(zeroes, 2).await, Status::SUCCESS);
-        let (status, found, beside) = g.read(20, 2, says(ALL, 20, 7)).await;
+        let (status, found, beside) = g.read(20, 2, pi_fields(ALL, 20, 7)).await;
         assert_eq!((status, found), (Status::SUCCESS, vec![0; 8192]));
         assert_eq!(beside, g.tuples(Kind::One, act, &[0; 8192]));
     });
@@ -357,7 +371,7 @@ fn compare_checks_data_metadata_and_pi() {
     for (kind, inline) in [(0, false), (1, false), (0, true), (1, true)] {
         setup().run(async |w: World| {
             let mut g = formatted_as(w, false, kind, inline).await;
-            let (data, plain) = (pattern(6, 140 * 512), says(ALL, 5, 9));
+            let (data, plain) = (pattern(6, 140 * 512), pi_fields(ALL, 5, 9));
             let tuples = g.tuples(Kind::One, plain, &data);
             assert_eq!(g.write(5, &data, &tuples, plain).await, Status::SUCCESS);
             let compare = Command::Compare(g.access(5, 140, plain));
@@ -388,8 +402,8 @@ fn metadata_without_pi_are_stored_unchanged() {
             let mut g = formatted_as(w, true, 0, inline).await;
             let (data, beside) = (pattern(8, 3 * 4096), pattern(9, 24));
             // The controller inserts nothing and checks nothing.
-            assert_eq!(g.write(1, &data, &beside, says(ACT, 77, 1)).await, Status::SUCCESS);
-            assert_eq!(g.read(1, 3, says(ACT, 78, 2)).await, (Status::SUCCESS, data, beside));
+            assert_eq!(g.write(1, &data, &beside, pi_fields(ACT, 77, 1)).await, Status::SUCCESS);
+            assert_eq!(g.read(1, 3, pi_fields(ACT, 78, 2)).await, (Status::SUCCESS, data, beside));
         });
     }
 }
@@ -400,7 +414,7 @@ fn inline_metadata_count_towards_mdts() {
     for inline in [false, true] {
         setup().run(async |w: World| {
             let mut g = formatted_as(w, true, 1, inline).await;
-            let (most, plain, act) = (256, says(ALL, 0, 0), says(ACT, 0, 0));
+            let (most, plain, act) = (256, pi_fields(ALL, 0, 0), pi_fields(ACT, 0, 0));
             let limit = if inline { Status::INVALID_FIELD.with_dnr() } else { Status::SUCCESS };
             assert_eq!(g.read(0, most, plain).await.0, limit);
             assert_eq!(g.read(0, most - 1, plain).await.0, Status::SUCCESS);
@@ -413,7 +427,7 @@ fn inline_metadata_count_towards_mdts() {
 fn copy_carries_or_regenerates_pi() {
     setup().run(async |w: World| {
         let mut g = formatted(w, false, 1).await;
-        let (data, plain) = (pattern(8, 4 * 512), says(ALL, 30, 5));
+        let (data, plain) = (pattern(8, 4 * 512), pi_fields(ALL, 30, 5));
         let tuples = g.tuples(Kind::One, plain, &data);
         assert_eq!(g.write(30, &data, &tuples, plain).await, Status::SUCCESS);
         // Two ranges, the second first.
@@ -440,14 +454,14 @@ fn copy_carries_or_regenerates_pi() {
             let cqe = g.w.raw.run(&mut g.pair, &request.to_sqe()).await;
             (cqe.status(), cqe.dw0.get())
         };
-        let anew = says(ACT, 50, 6);
+        let anew = pi_fields(ACT, 50, 6);
         assert_eq!(copy(&mut g, 0xf, anew).await, (Status::SUCCESS, 0));
         let swapped = [&data[1024..], &data[..1024]].concat();
-        let (status, found, beside) = g.read(50, 4, says(ALL, 50, 6)).await;
+        let (status, found, beside) = g.read(50, 4, pi_fields(ALL, 50, 6)).await;
         assert!(status.is_ok() && found == swapped);
         assert_eq!(beside, g.tuples(Kind::One, anew, &swapped));
         // Copied unchanged, the PI carries another block's reference tag.
-        let carried = says(ALL, 50, 5);
+        let carried = pi_fields(ALL, 50, 5);
         let wrong = Status::REFERENCE_TAG_CHECK_ERROR.with_dnr();
         assert_eq!(copy(&mut g, 7, carried).await, (wrong, 0));
         let unchecked = Protection { checks: Checks::default(), ..carried };
@@ -457,7 +471,7 @@ fn copy_carries_or_regenerates_pi() {
         assert_eq!(beside, [&tuples[16..], &tuples[..16]].concat());
         assert_eq!(copy(&mut g, 0xf, carried).await, (Status::INVALID_FIELD.with_dnr(), 0));
         let invalid = Status::INVALID_PROTECTION_INFORMATION.with_dnr();
-        assert_eq!(copy(&mut g, 0xf, says(ACT, 51, 5)).await, (invalid, 0));
+        assert_eq!(copy(&mut g, 0xf, pi_fields(ACT, 51, 5)).await, (invalid, 0));
         // The second range has corrupt PI.
         g.w.medium.set_metadata(31, [0; 8]).unwrap();
         assert_eq!(copy(&mut g, 0xf, anew).await, (Status::GUARD_CHECK_ERROR.with_dnr(), 1));
@@ -470,10 +484,10 @@ fn fused_compare_and_write_with_pi() {
     setup().run(async |w: World| {
         let mut g = formatted(w, true, 1).await;
         let (old, new) = (pattern(1, 4096), pattern(2, 4096));
-        let plain = says(ALL, 3, 1);
+        let plain = pi_fields(ALL, 3, 1);
         let tuples = g.tuples(Kind::One, plain, &old);
         assert_eq!(g.write(3, &old, &tuples, plain).await, Status::SUCCESS);
-        let (second, act) = (g.w.raw.place(4096, 4096), says(ACT, 3, 2));
+        let (second, act) = (g.w.raw.place(4096, 4096), pi_fields(ACT, 3, 2));
         g.w.raw.memory.write(second, &new).unwrap();
         let part = |g: &WithPi, fuse, at, command| {
             let data = g.w.raw.data(at, 4096);
@@ -487,7 +501,7 @@ fn fused_compare_and_write_with_pi() {
         for _ in 0..2 {
             assert_eq!(g.w.raw.next(&mut g.pair.cq).await.status(), Status::SUCCESS);
         }
-        let (status, found, beside) = g.read(3, 1, says(ALL, 3, 2)).await;
+        let (status, found, beside) = g.read(3, 1, pi_fields(ALL, 3, 2)).await;
         assert!(status.is_ok() && found == new);
         assert_eq!(beside, g.tuples(Kind::One, act, &new));
     });
@@ -507,21 +521,21 @@ fn random_pi_fields_end_and_data_stay_readable() {
                 let (tag, mask) = ((word >> 32) as u16, (word >> 48) as u16);
                 let lba = rng.below(64);
                 let reference = if rng.below(2) == 0 { lba } else { word } as u32;
-                let says = Protection::of_range(word as u8 & 0xf, reference, tag, mask);
+                let pi_fields = Protection::of_range(word as u8 & 0xf, reference, tag, mask);
                 g.beside = match rng.below(4) {
                     0 => BusAddr(rng.next_u64()),
                     1 => BusAddr(beside.0 + rng.below(64)),
                     _ => beside,
                 };
                 let blocks = 1 + rng.below(20) as u32;
-                let access = g.access(lba, blocks, says);
+                let access = g.access(lba, blocks, pi_fields);
                 let commands = [Command::Read, Command::Write, Command::Compare, Command::Verify];
                 let command = commands[rng.below(4) as usize](access);
                 well += u32::from(g.io(command, blocks).await.is_ok());
             }
             assert!(well > 20, "{well} commands went well");
             g.beside = beside;
-            let act = Protection { checks: Checks::default(), ..says(ACT, 9, 1) };
+            let act = Protection { checks: Checks::default(), ..pi_fields(ACT, 9, 1) };
             let data = pattern(seed, 4 * g.block);
             let beside: &[u8] = if g.makes { &[] } else { &[0; 32] };
             assert_eq!(g.write(9, &data, beside, act).await, Status::SUCCESS);
@@ -539,7 +553,7 @@ fn pi_fields_are_ignored_without_metadata() {
         let (data, beside) = (w.raw.place(4096, 4096), BusAddr(3));
         let (lists, inline, makes) = (false, false, true);
         let mut g = WithPi { w, pair, data, beside, block: 512, lists, inline, makes };
-        let odd = Protection { act: true, ..says(ALL, 99, 1) };
+        let odd = Protection { act: true, ..pi_fields(ALL, 99, 1) };
         for make in [Command::Write, Command::Read, Command::Compare, Command::Verify] {
             let command = make(g.access(8, 1, odd));
             assert_eq!(g.io(command, 1).await, Status::SUCCESS, "{command:?}");
@@ -557,11 +571,11 @@ fn sanitize_erases_metadata_until_next_write() {
         let mut g = formatted(w, false, Kind::One as u8).await;
         let data = pattern(5, g.block);
         for zeroes in [false, true] {
-            let act = says(ACT, 5, 0xbeef);
+            let act = pi_fields(ACT, 5, 0xbeef);
             assert_eq!(g.write(5, &data, &[0; 8], act).await, Status::SUCCESS);
             assert_eq!(sanitizes::ask(&mut g.w, Sanitize::default()).await, Status::SUCCESS);
             assert_ne!(sanitizes::ended(&mut g.w).await.status.get() & ERASED, 0);
-            let (status, found, beside) = g.read(5, 1, says(ALL, 5, 0xbeef)).await;
+            let (status, found, beside) = g.read(5, 1, pi_fields(ALL, 5, 0xbeef)).await;
             assert_eq!((status, found, beside), (Status::SUCCESS, vec![0; g.block], vec![0xff; 8]));
             assert_ne!(sanitizes::log(&mut g.w).await.status.get() & ERASED, 0, "only read");
             let status = if zeroes {

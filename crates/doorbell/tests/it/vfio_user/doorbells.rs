@@ -1,5 +1,5 @@
-//! Our driver on a server that hands over another file for its doorbells than ours does: a foreign one may
-//! have it anywhere.
+//! Our driver against a server that passes a file of another kind for its doorbells: other implementations
+//! may use any file.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -12,12 +12,12 @@ use bus::HostPort;
 use bus::vfio_user::Sharing;
 use runtime::{Log, Rt, STD_CLOCK};
 
-use crate::common::{Folder, said};
+use crate::common::{Folder, output_of};
 use crate::vfio_user::raw::{receive_with, send_with};
 use crate::vfio_user::serving::serve;
 use crate::vfio_user::work;
 
-/// Passes what comes on, until there is no more. Of files that come `instead` goes on, if it is there.
+/// Forwards bytes and descriptors until end of stream. Descriptors are replaced by `instead`, if given.
 fn pass(from: &UnixStream, to: &UnixStream, instead: Option<&Option<File>>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok((bytes @ 1.., came)) = receive_with(from, &mut buffer) {
@@ -30,13 +30,13 @@ fn pass(from: &UnixStream, to: &UnixStream, instead: Option<&Option<File>>) {
         }
     }
     for end in [from, to] {
-        // It may be gone already.
+        // The peer may have closed already.
         end.shutdown(std::net::Shutdown::Both).unwrap_or(());
     }
 }
 
-/// A socket behind which one client reaches the server, that hands over this file instead of its own.
-fn instead_of_its_own(folder: &Folder, server: &Path, file: Option<File>) -> PathBuf {
+/// A socket through which one client reaches the server, with this file in place of the server's own.
+fn proxy(folder: &Folder, server: &Path, file: Option<File>) -> PathBuf {
     let path = folder.path("between");
     let listener = UnixListener::bind(&path).expect("a socket");
     let server = server.to_owned();
@@ -53,15 +53,16 @@ fn instead_of_its_own(folder: &Folder, server: &Path, file: Option<File>) -> Pat
 
 fn run(folder: &Folder, file: Option<File>) -> String {
     let server = serve(folder, None);
-    instead_of_its_own(folder, &server.socket, file);
+    proxy(folder, &server.socket, file);
     let job = folder.file("few.fio", "[few]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=50\n");
-    let said = said(&mut work::run_on(folder, "between", &job.display().to_string(), &[]));
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
-    said.out
+    let output = output_of(&mut work::run_on(folder, "between", &job.display().to_string(), &[]));
+    assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{}", output.out);
+    // Notes are wrapped.
+    output.out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn a_page_of_doorbells_that_is_not_mapped_is_said_with_its_file_and_why() {
+fn unmappable_doorbell_page_error_names_file_and_reason() {
     let folder = Folder::new("vfu-unmapped");
     let out = run(&folder, Some(File::open("/proc/self/status").expect("proc")));
     let words = "between: registers and doorbells are written by messages: /proc/";
@@ -72,16 +73,16 @@ fn a_page_of_doorbells_that_is_not_mapped_is_said_with_its_file_and_why() {
     assert!(out.contains(words), "{out}");
 }
 
-/// A disk is as good as memory: what is rung is in the file.
+/// A file on disk works like memory: rung doorbells are in the file.
 #[test]
-fn a_page_of_doorbells_on_a_disk_is_mapped() {
+fn doorbell_page_in_disk_file_is_mapped() {
     let folder = Folder::new("vfu-on-disk");
     let server = serve(&folder, None);
     let path = folder.file("doorbells", "");
     let file = File::options().read(true).write(true).open(path).expect("a file");
     file.set_len(1 << 20).expect("room");
     let seen = file.try_clone().expect("a descriptor");
-    let socket = instead_of_its_own(&folder, &server.socket, Some(file));
+    let socket = proxy(&folder, &server.socket, Some(file));
     let connection = bus::vfio_user::connect(&socket, 1 << 20, wire::BusAddr(0), Sharing::Mapped);
     let connection = connection.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(connection.note(), None);
@@ -95,14 +96,14 @@ fn a_page_of_doorbells_on_a_disk_is_mapped() {
     rt.drop_tasks();
 }
 
-/// One that is shorter than the server has said is refused, not stored into.
+/// A file shorter than the size in the region info is rejected, not stored into.
 #[test]
-fn a_page_of_doorbells_that_its_file_does_not_have_is_said() {
+fn doorbell_page_beyond_end_of_file_is_rejected() {
     let folder = Folder::new("vfu-short");
     let server = serve(&folder, None);
     let path = folder.file("doorbells", "");
     let file = File::options().read(true).write(true).open(path).expect("a file");
-    let socket = instead_of_its_own(&folder, &server.socket, Some(file));
+    let socket = proxy(&folder, &server.socket, Some(file));
     let connection = bus::vfio_user::connect(&socket, 1 << 20, wire::BusAddr(0), Sharing::Mapped);
     let connection = connection.unwrap_or_else(|error| panic!("{error}"));
     let note = connection.note().expect("it can't be mapped");

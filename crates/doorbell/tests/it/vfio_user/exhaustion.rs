@@ -1,4 +1,4 @@
-//! What clients have in common is the server's process: one that takes what it can get takes nothing from the
+//! All clients share the server's process: one that exhausts its own limits takes no resources from the
 //! next.
 
 use std::io::Write;
@@ -15,10 +15,11 @@ use crate::vfio_user::serving::{SETS, serve, serve_by, ticks_of};
 const PAGE: u64 = 4096;
 
 #[test]
-fn silent_clients_keep_nobody_waiting() {
+fn silent_clients_do_not_delay_others() {
     let folder = Folder::new("vfu-silence");
     let mut server = serve(&folder, None);
-    // More than may greet at once, each with nothing or half a header: 5 s for each would be minutes.
+    // More clients than may negotiate at once, each with nothing or half a header: at 5 s each it would
+    // take minutes.
     let silent = |number: usize| {
         let mut socket = UnixStream::connect(&server.socket).expect("the server listens");
         socket.write_all(&[1, 0, 1, 0, 30][..number % 6]).expect("the server takes bytes");
@@ -30,7 +31,7 @@ fn silent_clients_keep_nobody_waiting() {
 }
 
 #[test]
-fn a_client_that_maps_all_it_can_leaves_the_next_socket_its_own() {
+fn mapping_limit_of_one_client_spares_other_sockets() {
     let folder = Folder::new("vfu-many");
     let sockets = ["serve", "live", "--vfio-user", "socket", "--vfio-user", "other"];
     let mut command = doorbell(&folder, &sockets);
@@ -40,7 +41,7 @@ fn a_client_that_maps_all_it_can_leaves_the_next_socket_its_own() {
     let memory = file(2 * PAGE);
     let mut refused = None;
     for number in 0..70_000_u64 {
-        // Neighbours are never the file's next page, so that the kernel makes one mapping of none.
+        // Neighbours are never adjacent in the file, so that the kernel cannot merge mappings.
         let mapped = hostile.map(number * PAGE, PAGE, 3, Some((&memory, number % 2 * PAGE)));
         if let Err(error) = mapped {
             refused = Some((number, error));
@@ -53,7 +54,7 @@ fn a_client_that_maps_all_it_can_leaves_the_next_socket_its_own() {
     let mut next = Raw::greeted(&folder.path("other"));
     next.map(0, PAGE, 3, Some((&memory, 0))).expect("a mapping");
     next.reset();
-    // What it had is the next's on its own socket too.
+    // Its mappings are available again to the next client on its own socket too.
     drop(hostile);
     let mut next = Raw::greeted(&server.socket);
     next.map(0, PAGE, 3, Some((&memory, 0))).expect("a mapping");
@@ -62,7 +63,7 @@ fn a_client_that_maps_all_it_can_leaves_the_next_socket_its_own() {
 }
 
 #[test]
-fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
+fn accept_backs_off_at_fd_limit_and_resumes() {
     let folder = Folder::new("vfu-emfile");
     let mut server = serve(&folder, None);
     let most = system::limit(&server.child, Limit::Descriptors, 4);
@@ -76,14 +77,15 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     let mut good = Raw::greeted(&server.socket);
     assert!(good.read(7, 0, 4).is_ok());
     drop(crowd);
-    // It has said once that it cannot accept, and that it waits for the next; a crowd that goes says no more.
+    // The accept error and the wait for the next client are logged once; disconnects of the crowd add no
+    // line.
     let lines = server.log_has_within("client connected");
     assert!(lines <= 4 + 20, "{lines} lines");
     assert!(spun < 50, "it has used {spun} ticks of 10 ms in a second");
 }
 
 #[test]
-fn descriptors_are_the_process_own_while_a_crowd_is_silent() {
+fn silent_connections_do_not_exhaust_file_descriptors() {
     let folder = Folder::new("vfu-few");
     let mut server = serve(&folder, None);
     system::limit(&server.child, Limit::Descriptors, 16);
@@ -99,11 +101,11 @@ fn descriptors_are_the_process_own_while_a_crowd_is_silent() {
 }
 
 #[test]
-fn descriptors_beside_parts_of_a_message_are_counted_together() {
+fn fds_across_message_fragments_count_together() {
     let folder = Folder::new("vfu-parts");
     let mut server = serve(&folder, None);
     let bad = Raw::greeted(&server.socket);
-    server.says("client connected");
+    server.expect_event("client connected");
     let memory = file(PAGE);
     let fds = [std::os::fd::AsFd::as_fd(&memory); 16];
     // A message of a megabyte, byte by byte.
@@ -115,15 +117,15 @@ fn descriptors_beside_parts_of_a_message_are_counted_together() {
         }
     }
     server.log_mentions("more than 16 descriptors beside one message");
-    server.says("waiting for a client");
+    server.expect_event("waiting for a client");
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }
 
 #[test]
-fn a_client_without_a_thread_for_its_device_is_let_go_and_the_next_is_served() {
+fn device_thread_spawn_failure_disconnects_client_and_serves_next() {
     let folder = Folder::new("vfu-thread");
     let mut command = doorbell(&folder, &["serve", "live", "--vfio-user", "socket"]);
-    // Stacks so long that there is room for one or there is not, while all else is small.
+    // Stacks so large that the address space fits exactly 0 or 1 of them, and everything else is small.
     command.args(SETS).env("RUST_MIN_STACK", (1_u64 << 30).to_string());
     let mut server = serve_by(&folder, &mut command);
     let (_, bytes) = system::mappings(&server.child);
@@ -131,9 +133,9 @@ fn a_client_without_a_thread_for_its_device_is_let_go_and_the_next_is_served() {
     for _ in 0..3 {
         let mut raw = Raw::greeted(&server.socket);
         assert!(raw.receive().is_none(), "it is let go");
-        server.says("client connected");
+        server.expect_event("client connected");
         server.log_mentions("client dropped: no thread for its device: ");
-        server.says("waiting for a client");
+        server.expect_event("waiting for a client");
     }
     system::limit(&server.child, Limit::Memory, most);
     let mut raw = Raw::greeted(&server.socket);
@@ -142,7 +144,7 @@ fn a_client_without_a_thread_for_its_device_is_let_go_and_the_next_is_served() {
 }
 
 #[test]
-fn sockets_and_images_are_their_owners_alone() {
+fn sockets_and_images_have_owner_only_mode() {
     let folder = Folder::new("vfu-mode");
     let _server = serve(&folder, Some(&folder.path("image")));
     for name in ["socket", "image"] {

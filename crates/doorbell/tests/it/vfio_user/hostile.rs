@@ -1,6 +1,6 @@
-//! A client that means harm: messages drawn from a seed, most of them almost sense, with descriptors of
-//! every kind, while a controller that it has half set up does what its queues say. The server must go
-//! on, answer every command or end the connection, and touch no page that was not handed to it.
+//! A hostile client: messages drawn from a seed, most of them almost valid, with descriptors of every
+//! kind, while a half-initialized controller executes random queue entries. The server must continue,
+//! answer every command or close the connection, and write no page that was not mapped for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -21,45 +21,45 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::common::Folder;
 use crate::common::Server;
-use crate::vfio_user::asked;
+use crate::vfio_user::env_or;
 use crate::vfio_user::raw::{Answer, Raw, eventfd, file, send_with};
 use crate::vfio_user::serving::serve;
 
 const PAGE: u64 = 4096;
-/// Pages of each file of the client's, and how many there are.
+/// Pages of each file of the client; then the number of files.
 const PAGES: u64 = 16;
 const FILES: usize = 4;
-/// Where things may be mapped: few places, so that they meet.
+/// Bus pages at which things are mapped: few, so that mappings overlap.
 const PLACES: u64 = 64;
-/// Messages of one connection, at most.
+/// Maximum number of messages of one connection.
 const MESSAGES: u64 = 600;
-/// Errors that such a client must meet: nothing there, there already, no sense, not supported.
+/// Errors that such a client must provoke: not found, already mapped, invalid, not supported.
 const MET: [u32; 4] = [2, 17, 22, 95];
-/// What a page holds that nobody may write.
+/// Content of a page that the server may not write.
 const GUARD: u8 = 0xa5;
 
 struct Client {
     raw: Raw,
     rng: Rng,
     files: Vec<File>,
-    /// Pages that the server may have been let write, by file.
+    /// Pages that the server may have been allowed to write, by file.
     open: BTreeSet<(usize, u64)>,
     /// Pages that the client itself has filled.
     filled: BTreeSet<(usize, u64)>,
-    /// The same file, to be read only; a file that is none; one end of a pipe; a counter.
+    /// The same file, read-only; a file that is not memory; one end of a pipe; a counter.
     others: Vec<OwnedFd>,
-    /// Commands that are still to be answered.
+    /// Commands without an answer so far.
     owed: u64,
-    /// Messages that are to be sent together.
+    /// Messages to be sent together.
     batch: Vec<u8>,
     sent: u64,
-    /// What the server has written by messages, or read: not judged, only counted.
+    /// Accesses of the server by messages: counted, not checked.
     accesses: u64,
     errors: BTreeMap<u32, u64>,
 }
 
-/// Whether the connection still stands.
-type Stands = Result<(), ()>;
+/// Whether the connection is still open.
+type Connection = Result<(), ()>;
 
 impl Client {
     fn new(server: &Server, rng: Rng) -> Client {
@@ -93,7 +93,7 @@ impl Client {
         self.rng.below(n) == 0
     }
 
-    /// A number that is often one at which something happens.
+    /// A number near a boundary in most cases.
     fn number(&mut self) -> u64 {
         let bit = 1_u64 << self.rng.below(64);
         match self.rng.below(6) {
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// Adds a command to the batch.
-    fn say(&mut self, command: u16, parts: &[&[u8]], fds: &[usize]) -> Stands {
+    fn add_command(&mut self, command: u16, parts: &[&[u8]], fds: &[usize]) -> Connection {
         let bytes = parts.iter().map(|part| part.len()).sum();
         let mut header = Header::command(self.rng.next_u64() as u16, command, bytes);
         let silent = self.one_in(40);
@@ -120,7 +120,7 @@ impl Client {
         self.batch.extend_from_slice(header.as_bytes());
         parts.iter().for_each(|part| self.batch.extend_from_slice(part));
         if !fds.is_empty() {
-            // Descriptors go beside the message that they belong to.
+            // Descriptors have to arrive with the message that they belong to.
             let message = self.batch.split_off(begin);
             self.flush()?;
             let all: Vec<BorrowedFd<'_>> = self
@@ -133,18 +133,18 @@ impl Client {
             send_with(&self.raw.socket, &message, &fds).map_err(|_| ())?;
         }
         if self.batch.len() > 8 << 10 || self.owed > 60 {
-            self.settle()?;
+            self.receive_all()?;
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Stands {
+    fn flush(&mut self) -> Connection {
         let batch = std::mem::take(&mut self.batch);
         (&self.raw.socket).write_all(&batch).map_err(|_| ())
     }
 
-    /// Takes answers until nothing is owed.
-    fn settle(&mut self) -> Stands {
+    /// Receives answers until none is owed.
+    fn receive_all(&mut self) -> Connection {
         self.flush()?;
         while self.owed > 0 {
             let answer = self.raw.receive().ok_or(())?;
@@ -160,8 +160,8 @@ impl Client {
         Ok(())
     }
 
-    /// The server wants to access memory: gets what it asked for, or something else.
-    fn access(&mut self, asked: &Answer) -> Stands {
+    /// Answers a memory access of the server, correctly or not.
+    fn access(&mut self, asked: &Answer) -> Connection {
         self.accesses += 1;
         let access = DmaAccess::read_from_prefix(&asked.payload).expect("an access").0;
         let count = access.count.get();
@@ -186,13 +186,13 @@ impl Client {
         (&self.raw.socket).write_all(&message).map_err(|_| ())
     }
 
-    /// A place in what may be mapped, mostly at a page.
+    /// A bus address in the range of mappings, aligned to a page in most cases.
     fn place(&mut self) -> u64 {
         let page = self.rng.below(PLACES) * PAGE;
         if self.one_in(30) { self.number() } else { page }
     }
 
-    fn map(&mut self) -> Stands {
+    fn map(&mut self) -> Connection {
         let (at, pages) = (self.place(), 1 + self.rng.below(PAGES));
         let (number, first) = (self.rng.below(8) as usize, self.rng.below(PAGES));
         let flags =
@@ -219,13 +219,13 @@ impl Client {
             self.open.extend((begin..end).map(|page| (*number, page)));
         }
         let fds = fds.to_vec();
-        self.say(command::DMA_MAP, &[map.as_bytes()], &fds)
+        self.add_command(command::DMA_MAP, &[map.as_bytes()], &fds)
     }
 
-    /// A whole file, where nothing else is; half of its pages only to be read.
-    fn map_all(&mut self) -> Stands {
+    /// A whole file, at a free place; half of its pages read-only.
+    fn map_all(&mut self) -> Connection {
         let unmap = DmaUnmap { argsz: 24.into(), flags: 2.into(), ..DmaUnmap::default() };
-        self.say(command::DMA_UNMAP, &[unmap.as_bytes()], &[])?;
+        self.add_command(command::DMA_UNMAP, &[unmap.as_bytes()], &[])?;
         let (number, half) = (self.rng.below(FILES as u64) as usize, PAGES / 2);
         for (first, flags) in [(0, 3), (half, 1)] {
             let map = DmaMap {
@@ -235,13 +235,13 @@ impl Client {
                 address: (first * PAGE).into(),
                 size: (half * PAGE).into(),
             };
-            self.say(command::DMA_MAP, &[map.as_bytes()], &[number])?;
+            self.add_command(command::DMA_MAP, &[map.as_bytes()], &[number])?;
         }
         self.open.extend((0..half).map(|page| (number, page)));
         Ok(())
     }
 
-    fn unmap(&mut self) -> Stands {
+    fn unmap(&mut self) -> Connection {
         let all = self.one_in(6);
         let (at, pages) = (self.place(), 1 + self.rng.below(PAGES));
         let unmap = DmaUnmap {
@@ -250,10 +250,10 @@ impl Client {
             address: if all { 0 } else { at }.into(),
             size: if all { 0 } else { pages * PAGE }.into(),
         };
-        self.say(command::DMA_UNMAP, &[unmap.as_bytes()], &[])
+        self.add_command(command::DMA_UNMAP, &[unmap.as_bytes()], &[])
     }
 
-    fn irqs(&mut self) -> Stands {
+    fn irqs(&mut self) -> Connection {
         let set = IrqSet {
             argsz: 20.into(),
             flags: (1 << self.rng.below(3) | 8 << self.rng.below(3)).into(),
@@ -266,15 +266,15 @@ impl Client {
         let count = set.count.get().min(20) as usize;
         let fds = match self.rng.below(3) {
             0 => Vec::new(),
-            // The counter, which is the only one that will do.
+            // The counter, the only valid descriptor here.
             1 => vec![FILES + 2; count],
             _ => (0..count).map(|_| self.rng.below(8) as usize).collect(),
         };
         let data = vec![1; self.rng.below(9) as usize];
-        self.say(command::SET_IRQS, &[set.as_bytes(), &data], &fds)
+        self.add_command(command::SET_IRQS, &[set.as_bytes(), &data], &fds)
     }
 
-    fn region(&mut self) -> Stands {
+    fn region(&mut self) -> Connection {
         let register = [CC, AQA, ASQ, ACQ, 0x1c, 0x1000, 0x1004, 0x1008, 0x100c, 4, 0x52, 0x68];
         let place = register[self.rng.below(register.len() as u64) as usize];
         let region = if self.one_in(4) { self.rng.below(10) as u32 } else { 0 };
@@ -289,22 +289,22 @@ impl Client {
         let value = if self.one_in(3) { self.number() } else { self.rng.below(17) };
         let data = [value.to_le_bytes(); 8].concat();
         match self.rng.below(3) {
-            0 => self.say(command::REGION_READ, &[access.as_bytes()], &[]),
+            0 => self.add_command(command::REGION_READ, &[access.as_bytes()], &[]),
             _ => {
                 let data = &data[..bytes as usize];
-                self.say(command::REGION_WRITE, &[access.as_bytes(), data], &[])
+                self.add_command(command::REGION_WRITE, &[access.as_bytes(), data], &[])
             }
         }
     }
 
-    fn write(&mut self, register: u32, value: &[u8]) -> Stands {
+    fn write(&mut self, register: u32, value: &[u8]) -> Connection {
         let access = crate::vfio_user::raw::access(0, register.into(), value.len() as u32);
-        self.say(command::REGION_WRITE, &[access.as_bytes(), value], &[])
+        self.add_command(command::REGION_WRITE, &[access.as_bytes(), value], &[])
     }
 
-    /// Memory, a controller that is enabled, and entries in its queues.
-    fn set_up(&mut self) -> Stands {
-        self.say(
+    /// Maps memory, enables a controller, and fills its queues.
+    fn set_up(&mut self) -> Connection {
+        self.add_command(
             command::REGION_WRITE,
             &[crate::vfio_user::raw::access(7, 4, 2).as_bytes(), &[6, 0]],
             &[],
@@ -336,12 +336,12 @@ impl Client {
         Ok(())
     }
 
-    /// Looks for a while until the controller is ready, or not.
-    fn await_ready(&mut self, wanted: bool) -> Stands {
+    /// Polls for a while until the controller is ready, or not.
+    fn await_ready(&mut self, wanted: bool) -> Connection {
         for _ in 0..50 {
-            self.settle()?;
+            self.receive_all()?;
             let access = crate::vfio_user::raw::access(0, CSTS.into(), 4);
-            self.say(command::REGION_READ, &[access.as_bytes()], &[])?;
+            self.add_command(command::REGION_READ, &[access.as_bytes()], &[])?;
             self.flush()?;
             while self.owed > 0 {
                 let answer = self.raw.receive().ok_or(())?;
@@ -358,7 +358,7 @@ impl Client {
         Ok(())
     }
 
-    /// Entries of queues, almost sense, over pages that the server may write.
+    /// Queue entries, almost valid, over pages that the server may write.
     fn fill(&mut self) {
         let Some(&(number, page)) = self.open.iter().nth(self.rng.below(8) as usize) else {
             return;
@@ -402,14 +402,14 @@ impl Client {
         }
     }
 
-    fn noise(&mut self) -> Stands {
+    fn noise(&mut self) -> Connection {
         let bytes: Vec<u8> = (0..self.rng.below(80)).map(|_| self.rng.next_u64() as u8).collect();
         let command = if self.one_in(2) { self.rng.below(20) } else { self.number() } as u16;
-        self.say(command, &[&bytes], &[])
+        self.add_command(command, &[&bytes], &[])
     }
 
-    /// One message, or a few.
-    fn step(&mut self) -> Stands {
+    /// Sends one message, or a few.
+    fn step(&mut self) -> Connection {
         match self.rng.below(100) {
             0..20 => self.map(),
             20..32 => self.unmap(),
@@ -421,18 +421,18 @@ impl Client {
                 self.fill();
                 Ok(())
             }
-            96 | 97 => self.say(command::RESET, &[], &[]),
+            96 | 97 => self.add_command(command::RESET, &[], &[]),
             98 if self.one_in(8) => {
                 let number = self.rng.below(FILES as u64) as usize;
                 let length = self.rng.below(PAGES) * PAGE;
                 let _ = self.files[number].set_len(length);
-                // What comes back when it is lengthened is zero, and nobody's.
+                // When the file is extended again, the new pages are zero, and not checked.
                 self.open.extend((length / PAGE..PAGES).map(|page| (number, page)));
                 let _ = self.files[number].set_len(PAGES * PAGE);
                 Ok(())
             }
             99 if self.one_in(20) => {
-                // A message that is neither command nor reply, or a reply to nothing.
+                // A message that is neither command nor reply, or a reply to no command.
                 let mut header = Header::command(1, 9, 0);
                 header.flags = (1 + self.rng.below(9) as u32).into();
                 self.batch.extend_from_slice(header.as_bytes());
@@ -443,28 +443,32 @@ impl Client {
         }
     }
 
-    fn attack(&mut self) -> Stands {
+    fn attack(&mut self) -> Connection {
         if self.one_in(20) {
             self.noise()?;
-            return self.settle();
+            return self.receive_all();
         }
         let version = [0, 0, 1, 0];
-        self.say(command::VERSION, &[&version, b"{\"capabilities\":{\"max_msg_fds\":8}}\0"], &[])?;
+        self.add_command(
+            command::VERSION,
+            &[&version, b"{\"capabilities\":{\"max_msg_fds\":8}}\0"],
+            &[],
+        )?;
         let messages = self.rng.below(MESSAGES);
         while self.sent < messages {
             self.step()?;
         }
         if self.one_in(20) {
-            // Gone in the middle of a message.
+            // Disconnects in the middle of a message.
             let header = Header::command(1, command::REGION_WRITE, 100);
             self.batch.extend_from_slice(header.as_bytes());
             return self.flush();
         }
-        self.settle()
+        self.receive_all()
     }
 
-    /// Every page that was not handed to the server holds what it held. Of the others, how many the
-    /// server has written.
+    /// Asserts that every page not mapped for the server is unchanged. Returns the number of the other
+    /// pages that the server has written.
     fn validate(&self, seed: u64) -> usize {
         let mut bytes = [0; PAGE as usize];
         for (number, file) in self.files.iter().enumerate() {
@@ -487,13 +491,14 @@ impl Client {
 }
 
 #[test]
-fn whatever_a_client_says_the_server_goes_on_and_touches_nothing_else() {
+fn server_survives_hostile_messages_and_writes_no_foreign_page() {
     let folder = Folder::new("vfu-hostile");
     let mut server = serve(&folder, None);
-    let wanted = asked("DOORBELL_MESSAGES", 20_000);
-    let (mut seed, mut sent, mut accesses) = (asked("DOORBELL_SEED", 1), 0, 0);
+    let wanted = env_or("DOORBELL_MESSAGES", 20_000);
+    let (mut seed, mut sent, mut accesses) = (env_or("DOORBELL_SEED", 1), 0, 0);
     let (mut connections, mut written, mut errors) = (0, 0, BTreeMap::new());
-    // As long as is wanted, and until what is to be met has been: the device at memory both ways, errors.
+    // Runs for the given number of messages, and until every case has occurred: DMA in both directions,
+    // each error.
     let all_met = |errors: &BTreeMap<u32, u64>| MET.iter().all(|error| errors.contains_key(error));
     while sent < wanted
         || ((accesses == 0 || written == 0 || !all_met(&errors)) && sent < 100 * wanted)
@@ -518,7 +523,7 @@ fn whatever_a_client_says_the_server_goes_on_and_touches_nothing_else() {
     assert!(all_met(&errors), "one of {MET:?} was never met: {errors:?}");
     assert!(accesses > 0, "no memory was reached by messages");
     assert!(written > 0, "the server never wrote to memory");
-    // And an honest client is served as ever.
+    // A well-behaved client is still served.
     let mut honest = Raw::greeted(&server.socket);
     assert!(honest.read(7, 0, 4).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Either side killed at random moments, as by `kill -9`, under verified load.
+//! Client or server killed by `kill -9` at random times, under verified load.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -16,24 +16,24 @@ use world::interfaces::Driver;
 
 use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use crate::common::{Folder, plan};
-use crate::vfio_user::asked;
+use crate::vfio_user::env_or;
 use crate::vfio_user::serving::serve;
 use crate::vfio_user::work::driven;
 
 fn rng(part: &str) -> (u64, Rng) {
-    let seed = asked("DOORBELL_SEED", 1);
+    let seed = env_or("DOORBELL_SEED", 1);
     (seed, Rng::for_part(seed, part))
 }
 
 #[test]
-fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
+fn flushed_data_survives_server_kill() {
     let (seed, mut rng) = rng("kill server");
     let folder = Folder::new("vfu-flushed");
     let image = folder.path("image");
     let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
     let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
     let mut longest = Duration::ZERO;
-    for round in 1..=asked("DOORBELL_KILLS", 4) {
+    for round in 1..=env_or("DOORBELL_KILLS", 4) {
         let when = format!("round {round}, DOORBELL_SEED={seed}");
         let mut server = serve(&folder, Some(&image));
         let socket = server.socket.clone();
@@ -46,7 +46,7 @@ fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
             };
             write_until_killed(rt, driver.disk(0), kept, after, kill).await
         });
-        // Every writer has been told, and has ended.
+        // Every writer has failed with an error, and has ended.
         let noticed = killed.expect("it was killed").elapsed();
         longest = longest.max(noticed);
         ledger.borrow_mut().power_cut();
@@ -64,15 +64,15 @@ fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
 /// Blocks of one write.
 const BLOCKS: u64 = 8;
 const BLOCK_BYTES: u64 = 512;
-/// Places that the client which is killed writes, one after the other, round after round.
+/// Extents that the killed client writes, one after the other, round after round.
 const PLACES: u64 = 64;
 
-/// Not a test of its own: the process that is killed. It writes each place with the number of the
-/// round, flushes, says that number, and goes on.
+/// Not a test: the process that is killed. In each round it writes all extents with the number of the
+/// round, flushes, and prints the number.
 #[test]
 fn client_process() {
     let Some(socket) = std::env::var_os("DOORBELL_CLIENT_SOCKET") else { return };
-    let first = asked("DOORBELL_CLIENT_ROUND", 0);
+    let first = env_or("DOORBELL_CLIENT_ROUND", 0);
     let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
     driven(&plan, &PathBuf::from(socket), Sharing::Mapped, async |_, driver| {
         let (disk, stamps) = (driver.disk(0), Stamps::new(1));
@@ -94,14 +94,14 @@ fn client_process() {
 }
 
 #[test]
-fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
+fn flushed_data_survives_client_kill() {
     let (seed, mut rng) = rng("kill client");
     let folder = Folder::new("vfu-client");
     let image = folder.path("image");
     let mut server = serve(&folder, Some(&image));
     let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
     let (mut next, mut longest) = (1, Duration::ZERO);
-    for kill in 1..=asked("DOORBELL_KILLS", 4) {
+    for kill in 1..=env_or("DOORBELL_KILLS", 4) {
         let when = format!("kill {kill}, DOORBELL_SEED={seed}");
         let mut client = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "vfio_user::kills::client_process", "--nocapture"])
@@ -115,7 +115,7 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
         let flushed = lines.map_while(Result::ok).filter_map(|line| {
             line.strip_prefix("flushed ").and_then(|round| round.parse::<u64>().ok())
         });
-        // Killed after so many rounds and a moment, in the midst of the next.
+        // Killed after `rounds` rounds and a random delay, in the middle of the next.
         let rounds = rng.below(20);
         let mut last = None;
         let mut flushed = flushed.take_while(|round| {
@@ -143,7 +143,7 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
     assert!(server.lives());
 }
 
-/// Reads what was written: every block holds the round that was flushed last, or a later one. The newest.
+/// Reads all extents: every block holds the last flushed round, or a later one. Returns the newest.
 async fn newest<D: BlockDevice>(disk: D, flushed: u64, when: &str) -> u64 {
     let (stamps, mut newest) = (Stamps::new(1), 0);
     let mut bytes = vec![0; BLOCK_BYTES as usize];
@@ -154,7 +154,7 @@ async fn newest<D: BlockDevice>(disk: D, flushed: u64, when: &str) -> u64 {
         result.expect("the device reads");
         buffer.copy_out(0, &mut bytes);
         let mut wanted = bytes.clone();
-        // A place is written as one command: it has one round, and nothing else.
+        // An extent is written by one command: all of it holds one round.
         let round = (flushed..flushed + 1_000).find(|round| {
             stamps.fill(&mut wanted, lba, BLOCK_BYTES as u32, *round as u32);
             wanted == bytes

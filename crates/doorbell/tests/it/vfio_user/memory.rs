@@ -1,5 +1,5 @@
-//! A client's memory, in every shape in which it may come: whole, in pieces, by messages; taken away,
-//! cut short, not to be written.
+//! A client's memory in every form: one mapping, a mapping for each page, access by messages; unmapped,
+//! truncated, read-only.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -23,27 +23,27 @@ use crate::vfio_user::raw::{Raw, file};
 use crate::vfio_user::serving::serve;
 
 const PAGE: u64 = 4096;
-/// Where the host's memory begins on the bus.
+/// Bus address of the host's memory.
 const BASE: u64 = 0x1_0000_0000;
 /// Admin queues, I/O queues, then data.
 const PAGES: u64 = 12;
 
-/// How a page comes to the server.
+/// Access of the server to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comes {
+enum Reached {
     Mapped,
     ByMessage,
 }
 
-/// Each page as a mapping of its own, in a file in which they lie in another order.
-fn page_by_page(raw: &mut Raw, how: impl Fn(u64) -> Comes) -> Pages {
+/// Maps each page on its own, from a file that holds them in another order.
+fn page_by_page(raw: &mut Raw, how: impl Fn(u64) -> Reached) -> Pages {
     let (mut pages, file) = (Vec::new(), file(PAGES * PAGE));
     for page in 0..PAGES {
         let (at, offset) = (BASE + page * PAGE, page * 5 % PAGES * PAGE);
         let own = || file.try_clone().expect("a descriptor");
         match how(page) {
-            Comes::Mapped => raw.map(at, PAGE, 3, Some((&file, offset))).expect("a mapping"),
-            Comes::ByMessage => {
+            Reached::Mapped => raw.map(at, PAGE, 3, Some((&file, offset))).expect("a mapping"),
+            Reached::ByMessage => {
                 raw.map(at, PAGE, 3, None).expect("a mapping");
                 raw.by_message.push((at, PAGE, own(), offset));
             }
@@ -60,7 +60,7 @@ fn whole(raw: &mut Raw, file: &File, flags: u32) -> Pages {
 }
 
 /// Identifies the controller, then writes and reads back blocks, with data that cross a page border.
-fn works(raw: &mut Raw, pages: &Pages) {
+fn check_io(raw: &mut Raw, pages: &Pages) {
     raw.bus_master(true);
     let (mut admin, ready) = enable(raw, pages, BASE, BASE + PAGE);
     assert!(ready);
@@ -90,24 +90,24 @@ fn works(raw: &mut Raw, pages: &Pages) {
 }
 
 #[test]
-fn memory_comes_whole_in_pieces_and_by_messages() {
+fn dma_by_whole_mapping_page_mappings_and_messages() {
     let folder = Folder::new("vfu-memory");
     let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
     let file = file(PAGES * PAGE);
     let pages = whole(&mut raw, &file, 3);
-    works(&mut raw, &pages);
+    check_io(&mut raw, &pages);
     raw.unmap(Some((BASE, PAGES * PAGE))).expect("it was mapped so");
-    let shapes: [fn(u64) -> Comes; 4] = [
-        |_| Comes::Mapped,
-        |_| Comes::ByMessage,
-        |page| if page < 4 { Comes::ByMessage } else { Comes::Mapped },
-        |page| if page % 2 == 0 { Comes::ByMessage } else { Comes::Mapped },
+    let shapes: [fn(u64) -> Reached; 4] = [
+        |_| Reached::Mapped,
+        |_| Reached::ByMessage,
+        |page| if page < 4 { Reached::ByMessage } else { Reached::Mapped },
+        |page| if page % 2 == 0 { Reached::ByMessage } else { Reached::Mapped },
     ];
     for (number, how) in shapes.into_iter().enumerate() {
         let before = raw.answered;
         let pages = page_by_page(&mut raw, how);
-        works(&mut raw, &pages);
+        check_io(&mut raw, &pages);
         assert_eq!(raw.answered > before, number > 0, "messages where they are needed");
         raw.unmap(None).expect("everything");
         raw.by_message.clear();
@@ -117,21 +117,21 @@ fn memory_comes_whole_in_pieces_and_by_messages() {
 }
 
 #[test]
-fn memory_of_a_file_that_is_none_is_reached_by_messages() {
+fn dma_memory_in_disk_file_uses_messages() {
     let folder = Folder::new("vfu-file");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
-    // Whatever file system this is: if its files are memory it is mapped, and if not, not.
+    // It is mapped if the file system of the test keeps files in memory, and reached by messages if not.
     let path = folder.path("memory");
     let file = File::options().create_new(true).read(true).write(true).open(path).expect("a file");
     file.set_len(PAGES * PAGE).expect("room");
     let pages = whole(&mut raw, &file, 3);
     raw.by_message.push((BASE, PAGES * PAGE, file.try_clone().expect("a descriptor"), 0));
-    works(&mut raw, &pages);
+    check_io(&mut raw, &pages);
 }
 
 #[test]
-fn a_mapping_that_makes_no_sense_is_refused_and_the_rest_goes_on() {
+fn invalid_dma_map_is_rejected_and_connection_continues() {
     let folder = Folder::new("vfu-refused");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -145,11 +145,11 @@ fn a_mapping_that_makes_no_sense_is_refused_and_the_rest_goes_on() {
     assert_eq!(raw.map(0, PAGE, 3, Some((&memory, PAGES * PAGE))), Err(errno::EINVAL));
     assert_eq!(raw.unmap(Some((BASE, PAGE))), Err(errno::ENOENT));
     assert_eq!(raw.unmap(Some((0, PAGES * PAGE))), Err(errno::ENOENT));
-    works(&mut raw, &pages);
+    check_io(&mut raw, &pages);
 }
 
 #[test]
-fn what_may_only_be_read_is_not_written() {
+fn read_only_mapping_is_not_written() {
     let folder = Folder::new("vfu-readonly");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -169,7 +169,7 @@ fn what_may_only_be_read_is_not_written() {
 }
 
 #[test]
-fn a_device_that_is_no_bus_master_touches_nothing() {
+fn no_dma_without_bus_master_enable() {
     let folder = Folder::new("vfu-master");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -182,11 +182,11 @@ fn a_device_that_is_no_bus_master_touches_nothing() {
     while !Csts::from_bits(raw.read32(CSTS)).cfs() {}
     assert!(completion(&pages, &mut admin).is_none());
     disable(&mut raw);
-    works(&mut raw, &pages);
+    check_io(&mut raw, &pages);
 }
 
 #[test]
-fn what_was_unmapped_is_touched_no_more() {
+fn unmapped_memory_is_not_accessed() {
     let folder = Folder::new("vfu-unmapped");
     let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -200,7 +200,7 @@ fn what_was_unmapped_is_touched_no_more() {
             let sqe = identify(CommandId(cid), Nsid(0), cns::CONTROLLER, data(to, 0));
             submit(&mut raw, &pages, &mut admin, &sqe);
         }
-        // Sooner or later after the doorbells, and in the middle of it.
+        // At some time after the doorbells, while the command is being executed.
         for _ in 0..round % 4 {
             raw.read32(CSTS);
         }
@@ -219,12 +219,12 @@ fn what_was_unmapped_is_touched_no_more() {
 }
 
 #[test]
-fn memory_that_is_cut_short_costs_the_client_its_connection_and_nobody_anything() {
+fn truncated_dma_memory_disconnects_only_that_client() {
     let folder = Folder::new("vfu-cut");
     let mut server = serve(&folder, None);
     for round in 0..6 {
         let mut raw = Raw::greeted(&server.socket);
-        server.says("client connected");
+        server.expect_event("client connected");
         let memory = file(PAGES * PAGE);
         let pages = whole(&mut raw, &memory, 3);
         raw.bus_master(true);
@@ -242,13 +242,13 @@ fn memory_that_is_cut_short_costs_the_client_its_connection_and_nobody_anything(
         );
         while raw.receive().is_some() {}
         server.log_mentions("was cut short");
-        server.says("waiting for a client");
+        server.expect_event("waiting for a client");
         let _ = &mut admin;
     }
     let mut raw = Raw::greeted(&server.socket);
     let memory = file(PAGES * PAGE);
     let pages = whole(&mut raw, &memory, 3);
-    works(&mut raw, &pages);
+    check_io(&mut raw, &pages);
     assert!(server.lives());
 }
 
@@ -264,7 +264,7 @@ fn identify_to_huge_pages(raw: &mut Raw, memory: &File, offset: u64) -> Status {
 }
 
 #[test]
-fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
+fn partial_huge_page_mappings_are_unmapped_completely() {
     let Some((memory, _turn)) = system::huge_or_skip(1, "huge pages in parts") else { return };
     let folder = Folder::new("vfu-huge");
     let mut server = serve(&folder, None);
@@ -278,19 +278,19 @@ fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
         drop(raw);
         server.log_has_within("waiting for a client");
         let (_, bytes) = system::mappings(&server.child);
-        // What allocators keep for the next has settled by then.
+        // Caches of the allocator have settled by then.
         before = before.or((round == 9).then_some(bytes));
         assert!(before.is_none_or(|before| bytes < before + 10 * HUGE), "round {round}: {bytes}");
     }
 }
 
 #[test]
-fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
+fn punched_huge_page_memory_disconnects_client() {
     let Some((memory, _turn)) = system::huge_or_skip(2, "huge pages cut short") else { return };
     let folder = Folder::new("vfu-huge-cut");
     let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
-    server.says("client connected");
+    server.expect_event("client connected");
     assert_eq!(identify_to_huge_pages(&mut raw, &memory, 0), Status::SUCCESS);
     raw.reset();
     raw.unmap(Some((BASE, PAGES * PAGE))).expect("it was mapped so");
@@ -309,12 +309,12 @@ fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
     );
     while raw.receive().is_some() {}
     server.log_mentions("was cut short");
-    server.says("waiting for a client");
+    server.expect_event("waiting for a client");
     assert!(server.lives());
 }
 
 #[test]
-fn a_reset_leaves_memory_and_clears_registers() {
+fn reset_keeps_dma_mappings_and_clears_registers() {
     let folder = Folder::new("vfu-reset");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -333,15 +333,15 @@ fn a_reset_leaves_memory_and_clears_registers() {
         let zero: Vec<u32> =
             [CC, CSTS, 0x24, 0x28, 0x30, 0x1000, 0x1004].map(|r| raw.read32(r)).into();
         assert_eq!(zero, [0; 7]);
-        assert_ne!(raw.read32(0), 0, "what the controller can do is told at once");
+        assert_ne!(raw.read32(0), 0, "capabilities are readable at once");
     }
-    works(&mut raw, &pages);
+    check_io(&mut raw, &pages);
 }
 
-/// A controller whose admin queues are reached by messages, and that is being asked for an entry: what
-/// the server asks of the client.
-fn asked_for_an_entry(raw: &mut Raw) -> crate::vfio_user::raw::Answer {
-    let pages = page_by_page(raw, |_| Comes::ByMessage);
+/// A controller whose admin queues are reached by messages, and that fetches an entry: returns the
+/// server's read request.
+fn pending_entry_read(raw: &mut Raw) -> crate::vfio_user::raw::Answer {
+    let pages = page_by_page(raw, |_| Reached::ByMessage);
     raw.bus_master(true);
     let (mut admin, ready) = enable(raw, &pages, BASE, BASE + PAGE);
     assert!(ready);
@@ -360,15 +360,15 @@ fn asked_for_an_entry(raw: &mut Raw) -> crate::vfio_user::raw::Answer {
 }
 
 #[test]
-fn what_is_unmapped_is_not_being_accessed_any_more_when_the_answer_comes() {
+fn unmap_reply_waits_for_pending_dma() {
     let folder = Folder::new("vfu-under-way");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
-    let asked = asked_for_an_entry(&mut raw);
+    let asked = pending_entry_read(&mut raw);
     assert_eq!(asked.header.command.get(), command::DMA_READ);
     let unmap = DmaUnmap { argsz: 24.into(), flags: 2.into(), ..DmaUnmap::default() };
     let id = raw.send(command::DMA_UNMAP, &[unmap.as_bytes()], &[]);
-    // Nothing comes as long as the access is under way.
+    // No reply while the access is pending.
     raw.socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
     let early = std::io::Read::read(&mut &raw.socket, &mut [0]);
     assert_eq!(early.map_err(|e| e.kind()), Err(std::io::ErrorKind::WouldBlock));
@@ -380,16 +380,16 @@ fn what_is_unmapped_is_not_being_accessed_any_more_when_the_answer_comes() {
 }
 
 #[test]
-fn a_client_that_does_not_serve_its_memory_is_let_go() {
+fn client_not_answering_dma_is_disconnected() {
     let folder = Folder::new("vfu-silent");
     let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
-    server.says("client connected");
-    asked_for_an_entry(&mut raw);
-    // An order behind it, too, which waits.
+    server.expect_event("client connected");
+    pending_entry_read(&mut raw);
+    // A message sent after it waits too.
     let unmap = DmaUnmap { argsz: 24.into(), flags: 2.into(), ..DmaUnmap::default() };
     raw.send(command::DMA_UNMAP, &[unmap.as_bytes()], &[]);
     server.log_mentions("it does not answer: 64 bytes of its memory at 0x100000000");
-    server.says("waiting for a client");
+    server.expect_event("waiting for a client");
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Versions, regions, interrupts, several clients: what is said, and what is answered.
+//! Versions, regions, interrupts, several clients: messages and their replies.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -16,9 +16,9 @@ use wire::vfio_user::{
 use wire::{CommandId, Nsid};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::common::{Folder, doorbell, said};
+use crate::common::{Folder, doorbell, output_of};
 use crate::vfio_user::nvme::{Pages, completion, create_pair, data, enable, perform, submit};
-use crate::vfio_user::raw::{Raw, count, eventfd, file, let_wait};
+use crate::vfio_user::raw::{Raw, count, eventfd, file, set_blocking};
 use crate::vfio_user::serving::{SETS, serve, ticks_of};
 
 const PAGE: u64 = 4096;
@@ -34,7 +34,7 @@ fn with_memory(raw: &mut Raw) -> Pages {
 }
 
 #[test]
-fn a_version_is_agreed_on_or_the_connection_ends() {
+fn version_is_negotiated_or_connection_closed() {
     let folder = Folder::new("vfu-version");
     let mut server = serve(&folder, None);
     let mut raw = Raw::connect(&server.socket);
@@ -68,13 +68,13 @@ fn a_version_is_agreed_on_or_the_connection_ends() {
         }
         drop(raw);
         server.log_mentions("a client's greeting");
-        server.says("waiting for a client");
+        server.expect_event("waiting for a client");
     }
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }
 
 #[test]
-fn the_function_says_what_it_is() {
+fn device_info_regions_and_config_space() {
     let folder = Folder::new("vfu-function");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -91,7 +91,7 @@ fn the_function_says_what_it_is() {
         })
         .collect();
     assert_eq!(sizes, [0x4000, 0, 0, 0, 0x1000, 0, 0, 0x1000, 0]);
-    // With room for it, the area that may be mapped, and its file.
+    // With room in the reply: the area that may be mapped, and its file.
     let info = RegionInfo { argsz: 4096.into(), ..RegionInfo::default() };
     let id = raw.send(command::REGION_INFO, &[info.as_bytes()], &[]);
     let answer = raw.reply(id).expect("an answer");
@@ -100,7 +100,7 @@ fn the_function_says_what_it_is() {
     let area = SparseArea::read_from_bytes(rest).expect("its length");
     assert_eq!((info.argsz.get(), info.capabilities.get(), sparse.areas.get()), (64, 32, 1));
     assert_eq!((area.offset.get(), area.size.get()), (0x1000, 0x1000));
-    // A word written there is a doorbell; the page before it is nobody's.
+    // A word written there is a doorbell; the page before it is not part of the area.
     let window = std::fs::File::from(answer.fd.expect("a file"));
     window.write_all_at(&7_u32.to_le_bytes(), 0x1008).expect("the window");
     window.write_all_at(&7_u32.to_le_bytes(), 0x14).expect("the window");
@@ -120,7 +120,7 @@ fn the_function_says_what_it_is() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn invalid_requests_are_rejected() {
     let folder = Folder::new("vfu-refusals");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -131,7 +131,7 @@ fn requests_that_make_no_sense_are_refused() {
         let data = vec![0; bytes as usize];
         assert_eq!(raw.write(region, at, &data), Err(errno::EINVAL), "{region} {at:#x} {bytes}");
     }
-    // Far longer than a message may be: refused before any room is made.
+    // Far longer than a message may be: rejected before memory is allocated.
     let access = crate::vfio_user::raw::access(0, 0, u32::MAX);
     let refused = raw.call(command::REGION_READ, &[access.as_bytes()], &[]);
     assert_eq!(refused, Err(errno::EINVAL));
@@ -149,7 +149,7 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn interrupts_come_by_any_vector_and_by_the_pin() {
+fn interrupts_by_any_msix_vector_and_intx() {
     let folder = Folder::new("vfu-interrupts");
     let server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -162,16 +162,16 @@ fn interrupts_come_by_any_vector_and_by_the_pin() {
     let flush = io::flush(CommandId(5), Nsid(1));
     for _ in 0..5 {
         assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
-        // The interrupt follows the entry: it may come a moment later than that is seen.
+        // The interrupt follows the entry: it may arrive a moment later.
         while count(&third) == 0 {}
     }
-    // Without MSI-X, the pin; it waits to be unmasked, and does not speak when it is disabled.
+    // Without MSI-X, INTx; it is held until unmasked, and not signalled when disabled.
     raw.irqs(irq::MSIX, 1 | 32, 0, 0, &[]).expect("vectors off");
     raw.irqs(irq::INTX, SIGNAL, 0, 1, &[pin.as_fd()]).expect("a pin");
     assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
     while count(&pin) == 0 {}
     assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
-    // Two messages later, the device has been there and gone.
+    // Two messages later, the device has been enabled and disabled.
     raw.read32(0);
     raw.bus_master(true);
     assert_eq!(count(&pin), 0, "masked");
@@ -195,14 +195,14 @@ fn interrupts_come_by_any_vector_and_by_the_pin() {
     raw.write32(INTMC, 1);
     while count(&pin) == 0 {}
     assert_eq!((raw.read32(INTMS), raw.read32(INTMC)), (0, 0));
-    // A client may trigger its own.
+    // A client may trigger its own interrupts.
     raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
     raw.irqs(irq::INTX, 1 | 32, 0, 1, &[]).expect("triggered");
     while count(&pin) == 0 {}
 }
 
 #[test]
-fn a_counter_without_room_holds_nobody_up_for_good() {
+fn full_interrupt_eventfd_does_not_block_server() {
     let folder = Folder::new("vfu-counter");
     let mut server = serve(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
@@ -211,12 +211,12 @@ fn a_counter_without_room_holds_nobody_up_for_good() {
     raw.irqs(irq::MSIX, SIGNAL, 0, 1, &[full.as_fd()]).expect("a vector");
     let file = std::fs::File::from(full.try_clone().expect("a descriptor"));
     std::io::Write::write_all(&mut &file, &(u64::MAX - 1).to_ne_bytes()).expect("it is empty");
-    let_wait(&full);
+    set_blocking(&full);
     let (mut admin, _) = enable(&mut raw, &pages, BASE, BASE + PAGE);
     let sqe = identify(CommandId(1), Nsid(0), cns::CONTROLLER, data(BASE + 4 * PAGE, 0));
     submit(&mut raw, &pages, &mut admin, &sqe);
     while completion(&pages, &mut admin).is_none() {}
-    // The device now waits for room, and is freed for the next order.
+    // The device now waits for room, and is freed by the next command.
     raw.reset();
     drop(raw);
     server.log_has_within("waiting for a client");
@@ -227,7 +227,7 @@ fn a_counter_without_room_holds_nobody_up_for_good() {
 }
 
 #[test]
-fn whoever_comes_second_is_turned_away_and_may_come_again() {
+fn second_client_is_rejected_and_can_reconnect() {
     let folder = Folder::new("vfu-second");
     let mut server = serve(&folder, None);
     let mut first = Raw::greeted(&server.socket);
@@ -241,26 +241,26 @@ fn whoever_comes_second_is_turned_away_and_may_come_again() {
 }
 
 #[test]
-fn a_client_that_stops_in_the_middle_of_a_message_is_let_go() {
+fn client_stalled_mid_message_is_disconnected() {
     let folder = Folder::new("vfu-half");
     let mut server = serve(&folder, None);
     let raw = Raw::greeted(&server.socket);
-    server.says("client connected");
+    server.expect_event("client connected");
     std::io::Write::write_all(&mut &raw.socket, &[1, 0, 9, 0, 32]).expect("five bytes");
     server.log_mentions("keeps us waiting for a message, or the rest of one");
-    server.says("waiting for a client");
-    // And one that claims more than a message may have.
+    server.expect_event("waiting for a client");
+    // A header that claims more than the maximum length of a message.
     let raw = Raw::greeted(&server.socket);
-    server.says("client connected");
+    server.expect_event("client connected");
     let header = wire::vfio_user::Header::command(1, 9, 1 << 30);
     std::io::Write::write_all(&mut &raw.socket, header.as_bytes()).expect("a header");
     server.log_mentions("a message of 1073741840 bytes");
-    server.says("waiting for a client");
+    server.expect_event("waiting for a client");
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }
 
 #[test]
-fn every_socket_has_an_ssd_of_its_own() {
+fn each_socket_has_a_separate_ssd() {
     let folder = Folder::new("vfu-several");
     let mut command = doorbell(&folder, &["serve", "live", "--vfio-user", "a", "--vfio-user", "b"]);
     command.args(SETS).args(["--set", "medium.file=image"]).stdout(Stdio::null());
@@ -274,8 +274,10 @@ fn every_socket_has_an_ssd_of_its_own() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let run = |socket: &str| {
-        let mut command =
-            doorbell(&folder, &["run", &job, "--world", "live", "--vfio-user", socket]);
+        let mut command = doorbell(
+            &folder,
+            &["run", &job, "--verbose", "--world", "live", "--vfio-user", socket],
+        );
         command.args(SETS).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     };
     let (a, b) = (run("a").expect("a client"), run("b").expect("a client"));
@@ -290,23 +292,23 @@ fn every_socket_has_an_ssd_of_its_own() {
 }
 
 #[test]
-fn one_socket_is_for_one_server() {
+fn socket_in_use_rejects_second_server() {
     let folder = Folder::new("vfu-busy");
     let _server = serve(&folder, None);
-    let second = said(&mut doorbell(&folder, &["serve", "live", "--vfio-user", "socket"]));
+    let second = output_of(&mut doorbell(&folder, &["serve", "live", "--vfio-user", "socket"]));
     assert_eq!(second.code, Some(1));
     assert_eq!(second.err, "doorbell: socket: binding: another server listens here\n");
-    let nobody = said(&mut doorbell(
+    let unreachable = output_of(&mut doorbell(
         &folder,
         &["run", "x.fio", "--world", "live", "--vfio-user", "nowhere"],
     ));
-    assert_eq!(nobody.code, Some(1));
+    assert_eq!(unreachable.code, Some(1));
 }
 
-/// Idle, a server uses next to nothing: while nobody is there it sleeps, and with a client that does
-/// nothing it looks at its doorbells now and then.
+/// An idle server uses almost no processor time: it sleeps without a client, and polls its doorbells at
+/// intervals with an idle client.
 #[test]
-fn an_idle_server_does_not_spin() {
+fn idle_server_uses_little_cpu() {
     let folder = Folder::new("vfu-idle");
     let server = serve(&folder, None);
     let idles = |ticks: u64| {
@@ -316,10 +318,10 @@ fn an_idle_server_does_not_spin() {
             ticks_of(&server) - before <= ticks
         })
     };
-    assert!(idles(1), "it spins though nobody is there");
+    assert!(idles(1), "it spins though unreachable is there");
     let mut raw = Raw::greeted(&server.socket);
     let pages = with_memory(&mut raw);
     enable(&mut raw, &pages, BASE, BASE + PAGE);
-    // It looks, spins and yields for some tenths of a second, longer where others want the processor.
-    assert!(idles(20), "it spins for as long as nothing happens");
+    // It polls, spins and yields for some tenths of a second, longer on a busy machine.
+    assert!(idles(20), "it spins with an idle client");
 }

@@ -19,7 +19,7 @@ use crate::vfio_user::raw::Raw;
 const ENTRIES: u32 = 16;
 const PAGE: u64 = 4096;
 
-/// A host's memory in pages: where each is on the bus, its file, where in it.
+/// A host's memory in pages: for each, its bus address, its file, and its offset there.
 pub struct Pages(pub Vec<(u64, File, u64)>);
 
 impl Pages {
@@ -29,7 +29,7 @@ impl Pages {
         (file, offset + at % PAGE)
     }
 
-    /// Bytes in parts that do not cross a page: where each is, and which it is.
+    /// The parts of a range that do not cross a page: file and offset of each, and its range of the bytes.
     fn parts(&self, at: u64, bytes: usize) -> impl Iterator<Item = (&File, u64, Range<usize>)> {
         let mut done = 0;
         std::iter::from_fn(move || {
@@ -72,7 +72,7 @@ impl Pair {
     }
 }
 
-/// Sets the registers and waits until the controller is ready: whether it is.
+/// Sets the registers and waits until the controller is ready; returns whether it is.
 pub fn enable(raw: &mut Raw, pages: &Pages, sq: u64, cq: u64) -> (Pair, bool) {
     pages.write(cq, &[0; 16 * ENTRIES as usize]);
     raw.write32(AQA, (ENTRIES - 1) << 16 | (ENTRIES - 1));
@@ -110,7 +110,7 @@ pub fn completion(pages: &Pages, pair: &mut Pair) -> Option<Cqe> {
     if cqe(&bytes).phase() != pair.phase {
         return None;
     }
-    // What stands before the flag is read after it.
+    // The entry is read after its phase bit.
     pages.read(pair.cq + 16 * u64::from(pair.head), &mut bytes);
     let cqe = cqe(&bytes);
     pair.head = (pair.head + 1) % ENTRIES;
@@ -118,7 +118,7 @@ pub fn completion(pages: &Pages, pair: &mut Pair) -> Option<Cqe> {
     Some(cqe)
 }
 
-/// Does one command, while the server's messages are answered.
+/// Executes one command, and answers the server's messages meanwhile.
 pub fn perform(raw: &mut Raw, pages: &Pages, pair: &mut Pair, sqe: &Sqe) -> Status {
     submit(raw, pages, pair, sqe);
     loop {

@@ -1,5 +1,5 @@
-//! A client without a driver: it writes messages by hand, so that everything a client would never say
-//! can be said. Its memory is a file that it reads and writes by calls, never by a mapping.
+//! A client without a driver: it builds messages by hand, including invalid ones. Its memory is a file
+//! that it reads and writes by system calls, not by a mapping.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -16,17 +16,17 @@ use wire::vfio_user::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A client. Memory that it has not handed over is here, for the server's messages.
+/// A client. It serves the server's messages for memory that it has not mapped.
 pub struct Raw {
     pub socket: UnixStream,
     next: u16,
-    /// Pieces that are reached by messages: where they are on the bus, the file, where in it.
+    /// Pieces that are reached by messages: bus address, length, file, offset in it.
     pub by_message: Vec<(u64, u64, File, u64)>,
     /// Messages of the server that have been answered.
     pub answered: u64,
 }
 
-/// A file in memory, of so many bytes, that may be cut short.
+/// A memory file of this length that can be truncated.
 pub fn file(bytes: u64) -> File {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -42,11 +42,11 @@ pub fn eventfd(first: u32) -> OwnedFd {
     // SAFETY: a plain system call.
     let fd = unsafe { libc::eventfd(first, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     assert!(fd >= 0, "a counter");
-    // SAFETY: a descriptor that was just made and that nobody else has.
+    // SAFETY: a new descriptor with no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// What a counter holds; it is zero afterwards.
+/// Reads a counter, which resets it to zero.
 pub fn count(counter: &OwnedFd) -> u64 {
     let mut bytes = [0; 8];
     let file = File::from(counter.try_clone().expect("a descriptor"));
@@ -56,21 +56,21 @@ pub fn count(counter: &OwnedFd) -> u64 {
     }
 }
 
-/// Makes whoever writes to a full counter wait, whatever its other owners have asked for.
-pub fn let_wait(counter: &OwnedFd) {
+/// Clears O_NONBLOCK: a write to a full counter blocks, whichever flags its other owners have set.
+pub fn set_blocking(counter: &OwnedFd) {
     // SAFETY: a plain system call on our descriptor.
     assert_eq!(unsafe { libc::fcntl(counter.as_raw_fd(), libc::F_SETFL, 0) }, 0);
 }
 
-/// Sends bytes with descriptors beside the first.
+/// Sends bytes, with descriptors attached to the first.
 pub fn send_with(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
     let mut control = [0_u64; 64];
     let mut done = 0;
     while done < bytes.len() {
         let rest = &bytes[done..];
         let mut part = libc::iovec { iov_base: rest.as_ptr() as *mut _, iov_len: rest.len() };
-        // SAFETY: all-zero is a valid message header; the buffers are ours and as long as they are said
-        // to be: 512 bytes hold more descriptors than any test sends.
+        // SAFETY: all-zero is a valid message header; the buffers are ours and have the given lengths: 512
+        // bytes hold more descriptors than any test sends.
         let sent = unsafe {
             let mut header: libc::msghdr = std::mem::zeroed();
             header.msg_iov = &raw mut part;
@@ -98,11 +98,12 @@ pub fn send_with(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> s
     Ok(())
 }
 
-/// Receives bytes, and the descriptors beside them.
+/// Receives bytes and their descriptors.
 pub fn receive_with(socket: &UnixStream, to: &mut [u8]) -> std::io::Result<(usize, Vec<OwnedFd>)> {
     let mut control = [0_u64; 64];
     let mut part = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    // SAFETY: as above; descriptors that come are new and ours, as many as the message's length says.
+    // SAFETY: as above; received descriptors are new and ours, and the message's length gives their
+    // number.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &raw mut part;
@@ -122,7 +123,7 @@ pub fn receive_with(socket: &UnixStream, to: &mut [u8]) -> std::io::Result<(usiz
     }
 }
 
-/// What the server has answered.
+/// A message of the server.
 pub struct Answer {
     pub header: Header,
     pub payload: Vec<u8>,
@@ -136,7 +137,7 @@ impl Raw {
         Raw { socket, next: 0, by_message: Vec::new(), answered: 0 }
     }
 
-    /// Connects and agrees on a version.
+    /// Connects and negotiates a version.
     pub fn greeted(path: &Path) -> Raw {
         let mut raw = Raw::connect(path);
         raw.greet("{\"capabilities\":{\"max_msg_fds\":8}}\0").expect("a version");
@@ -157,7 +158,7 @@ impl Raw {
         self.next
     }
 
-    /// Receives a message; none if the server has closed the connection.
+    /// Receives a message; `None` if the server has closed the connection.
     pub fn receive(&mut self) -> Option<Answer> {
         let mut header = Header::default();
         let mut fd = None;
@@ -185,7 +186,7 @@ impl Raw {
         fill(&mut payload).then_some(Answer { header, payload, fd })
     }
 
-    /// Receives replies until the one to this message comes; serves the server's own commands meanwhile.
+    /// Receives replies until the one to this message; answers the server's own commands meanwhile.
     pub fn reply(&mut self, id: u16) -> Option<Answer> {
         loop {
             let answer = self.receive()?;
@@ -227,7 +228,7 @@ impl Raw {
         self.answered += 1;
     }
 
-    /// Sends a command and takes the answer.
+    /// Sends a command and receives its reply.
     pub fn call(
         &mut self,
         command: u16,
@@ -263,7 +264,7 @@ impl Raw {
         self.write(region::BAR0, register.into(), &value.to_le_bytes()).expect("a register");
     }
 
-    /// Lets the device access memory, or not.
+    /// Sets or clears Bus Master Enable.
     pub fn bus_master(&mut self, on: bool) {
         let command = if on { 0b110_u16 } else { 0b010 };
         self.write(region::CONFIG, 4, &command.to_le_bytes()).expect("the configuration space");
@@ -288,7 +289,7 @@ impl Raw {
         self.call(command::DMA_MAP, &[map.as_bytes()], &fds).map(|_| ())
     }
 
-    /// Unmaps memory; all of it if nothing is named.
+    /// Unmaps a range, or all memory if none is given.
     pub fn unmap(&mut self, what: Option<(u64, u64)>) -> Result<(), u32> {
         let (address, size) = what.unwrap_or((0, 0));
         let unmap = DmaUnmap {
@@ -300,7 +301,7 @@ impl Raw {
         self.call(command::DMA_UNMAP, &[unmap.as_bytes()], &[]).map(|_| ())
     }
 
-    /// Does something with interrupts: flags as the protocol has them.
+    /// Sets interrupts: flags as in the protocol.
     pub fn irqs(
         &mut self,
         index: u32,

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Folder, Server, doorbell};
 
-/// What server and driver are told of the plan: blocks of 512 B, and memory for many operations.
+/// Values set in the plan of server and driver: blocks of 512 B, and memory for many operations.
 pub const SETS: [&str; 8] = [
     "--set",
     "medium.block=512 B",
@@ -17,14 +17,14 @@ pub const SETS: [&str; 8] = [
     "host.retries=100",
 ];
 
-/// Starts to serve, in memory or on an image, and waits until it listens.
+/// Starts to serve, in memory or on an image, and waits until the server listens.
 pub fn serve(folder: &Folder, image: Option<&Path>) -> Server {
     let file = image.map(|image| format!("medium.file={:?}", image.display().to_string()));
     let mut command = doorbell(folder, &["serve", "live", "--vfio-user", "socket"]);
     serve_by(folder, command.args(SETS).args(file.iter().flat_map(|set| ["--set", set])))
 }
 
-/// The same, by this command. It is to complain of nothing.
+/// The same, by this command. Its standard error must stay empty.
 pub fn serve_by(folder: &Folder, command: &mut Command) -> Server {
     Server::listening(folder, command.stderr(Stdio::piped()))
 }

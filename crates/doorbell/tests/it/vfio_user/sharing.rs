@@ -1,4 +1,4 @@
-//! `serve --shared`: two processes' worth of hosts on one SSD, which reserve what they share.
+//! `serve --shared`: hosts in two processes on one SSD, with reservations.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ fn serve(folder: &Folder) -> (Server, [PathBuf; 2]) {
     for _ in 0..2 {
         server.log_mentions("waiting for a client\n");
     }
-    // What it says from here on nobody waits for, and it says it all the same.
+    // Nothing reads its further lines, and it must not block on them.
     server.read_by_a_thread();
     (server, ["one", "two"].map(|name| folder.path(name)))
 }
@@ -97,10 +97,10 @@ impl Client {
     }
 }
 
-/// What one writes the other reads; one keeps the other out, by whichever controller it comes; a reservation
-/// outlasts resets of its holder's controller, and the holder.
+/// Each host reads the other's data; a reservation excludes the other host, through each controller, and
+/// outlasts resets of the holder's controller and its disconnect.
 #[test]
-fn hosts_that_share_an_ssd() {
+fn shared_ssd_serves_two_hosts_with_reservations() {
     let folder = Folder::new("vfu-sharing");
     let (_server, sockets) = serve(&folder);
     let (conflict, ok) = (Status::RESERVATION_CONFLICT, Status::SUCCESS);
@@ -113,7 +113,7 @@ fn hosts_that_share_an_ssd() {
     assert_eq!((one.register(11), two.register(22)), (ok, ok));
     assert_eq!(one.acquire(Acquiring::Acquire, [11, 0]), ok);
     assert_eq!((two.write(3), one.write(4), two.read()), (conflict, ok, 4));
-    // A function-level reset of the holder's controller, then its end.
+    // A function-level reset of the holder's controller, then its disconnect.
     one.raw.reset();
     assert_eq!(two.write(5), conflict);
     drop(one);
@@ -122,7 +122,7 @@ fn hosts_that_share_an_ssd() {
     assert_eq!((again.write(7), two.read()), (ok, 7));
     assert_eq!(two.acquire(Acquiring::PreemptAndAbort, [22, 11]), ok);
     assert_eq!((again.write(8), two.write(9)), (conflict, ok));
-    // Clients come and go while the other works.
+    // Clients connect and disconnect during the other's work.
     drop(again);
     for round in 10..20 {
         let mut again = Client::connect(&sockets[0], 101);

@@ -9,26 +9,27 @@ use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK};
 use world::interfaces::{Interface, Nvme};
 
-use crate::common::{Folder, Said, assert_verified, doorbell, mixed, said};
-use crate::vfio_user::asked;
+use crate::common::{CommandOutput, Folder, assert_verified, doorbell, mixed, output_of};
+use crate::vfio_user::env_or;
 use crate::vfio_user::serving::{SETS, serve};
 
 fn run(folder: &Folder, job: &str, more: &[&str]) -> std::process::Command {
     run_on(folder, "socket", job, more)
 }
 
-/// A job on the device behind this socket.
+/// A job on the device at this socket.
 pub fn run_on(folder: &Folder, socket: &str, job: &str, more: &[&str]) -> std::process::Command {
-    let mut command = doorbell(folder, &["run", job, "--world", "live", "--vfio-user", socket]);
+    let mut command =
+        doorbell(folder, &["run", job, "--verbose", "--world", "live", "--vfio-user", socket]);
     command.args(SETS).args(more);
     command
 }
 
-fn assert_clean(said: &Said) {
-    assert_verified(said, 100);
+fn assert_clean(output: &CommandOutput) {
+    assert_verified(output, 100);
 }
 
-/// A driver on this thread on the device behind a socket, until `body` is done.
+/// Runs a driver on this thread against the device at a socket, until `body` returns.
 pub fn driven<T>(
     plan: &Plan,
     socket: &std::path::Path,
@@ -49,9 +50,9 @@ pub fn driven<T>(
 }
 
 #[test]
-fn every_block_is_right_polled_and_by_interrupts_and_under_resets() {
+fn verified_io_polled_with_interrupts_and_under_resets() {
     let folder = Folder::new("vfu-work");
-    let job = mixed(&folder, asked("DOORBELL_IOS", 1_000)).display().to_string();
+    let job = mixed(&folder, env_or("DOORBELL_IOS", 1_000)).display().to_string();
     let image = folder.path("image");
     let interrupts = ["--set", "host.completion=interrupt"];
     let queues = ["--set", "host.queues=4"];
@@ -62,18 +63,18 @@ fn every_block_is_right_polled_and_by_interrupts_and_under_resets() {
         (None, &queues[..]),
     ] {
         let mut server = serve(&folder, image);
-        assert_clean(&said(&mut run(&folder, &job, more)));
-        server.says("client connected");
-        server.says("client disconnected");
-        server.says("waiting for a client");
-        // The next finds the device as any host does.
-        assert_clean(&said(&mut run(&folder, &job, &[])));
+        assert_clean(&output_of(&mut run(&folder, &job, more)));
+        server.expect_event("client connected");
+        server.expect_event("client disconnected");
+        server.expect_event("waiting for a client");
+        // The next driver finds the device like any host.
+        assert_clean(&output_of(&mut run(&folder, &job, &[])));
         assert!(server.lives());
     }
 }
 
 #[test]
-fn a_driver_whose_memory_is_not_shared_reads_what_it_has_written() {
+fn verified_io_with_unshared_driver_memory() {
     use host::BlockDevice;
     use world::interfaces::Driver;
     let folder = Folder::new("vfu-unshared");
@@ -100,13 +101,13 @@ fn a_driver_whose_memory_is_not_shared_reads_what_it_has_written() {
 }
 
 #[test]
-fn a_driver_whose_server_is_killed_says_so_and_ends() {
+fn driver_exits_with_error_when_server_is_killed() {
     let folder = Folder::new("vfu-killed");
     let job = mixed(&folder, 1_000_000_000).display().to_string();
     let mut server = serve(&folder, None);
     let mut command = run(&folder, &job, &[]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    server.says("client connected");
+    server.expect_event("client connected");
     std::thread::sleep(Duration::from_millis(500));
     server.kill();
     let output = running.wait_with_output().expect("the host ends");

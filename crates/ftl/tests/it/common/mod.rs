@@ -4,7 +4,7 @@
 pub mod lean;
 pub mod oracle;
 
-use std::cell::RefCell;
+use std::cell::{Cell as Count, RefCell};
 use std::rc::Rc;
 
 use ftl::{
@@ -169,6 +169,9 @@ pub struct Fake {
     dies: Vec<Line>,
     /// Durations of a read, a program and an erase.
     spans: Option<[Span; 3]>,
+    /// Calls of `read`, and pages that they sensed.
+    pub read_calls: Count<u64>,
+    pub parts_read: Count<u64>,
 }
 
 impl Fake {
@@ -184,7 +187,14 @@ impl Fake {
     fn with(rt: &Rt, medium: &Rc<RefCell<Medium>>, spans: Option<[Span; 3]>) -> Rc<Fake> {
         let dies = medium.borrow().shape.dies;
         let dies = (0..dies).map(|_| Line::default()).collect();
-        Rc::new(Fake { rt: rt.clone(), medium: medium.clone(), dies, spans })
+        Rc::new(Fake {
+            rt: rt.clone(),
+            medium: medium.clone(),
+            dies,
+            spans,
+            read_calls: Count::new(0),
+            parts_read: Count::new(0),
+        })
     }
 
     fn mark(&self) {
@@ -263,6 +273,8 @@ impl Pages for Fake {
     }
 
     async fn read(&self, parts: &mut [Part]) {
+        self.read_calls.set(self.read_calls.get() + 1);
+        self.parts_read.set(self.parts_read.get() + parts.len() as u64);
         let mut last = Time::ZERO;
         for part in parts.iter() {
             last = last.max(self.turn(part.page.die, 0)[2]);

@@ -116,6 +116,15 @@ impl Oracle {
         Ok(())
     }
 
+    /// While power is on: checks that these are the newest bytes of a block.
+    pub fn is_newest(&self, number: u64, bytes: &[u8]) -> Result<(), String> {
+        let now = self.units[number as usize / 2].may.last().unwrap()[number as usize % 2];
+        match version(number, bytes)? {
+            found if found == now => Ok(()),
+            found => Err(format!("block {number} holds version {found}, not {now}")),
+        }
+    }
+
     /// While power is on: checks that this unit holds the newest data.
     pub async fn check<P: Pages>(&self, ftl: &Ftl<P>, unit: u32) -> Result<(), String> {
         let held = held(ftl, unit).await?;

@@ -116,7 +116,7 @@ fn random_tag_collision_rate_matches_paper() {
         }
         let mut collided = 0u64;
         for seed in 0..draws {
-            let value = Rng::for_part(seed, "tags").next_u64() as u32;
+            let value = Rng::for_part(seed, "tags").next_u64();
             let tag = wire::dcx::tag::Tag::new(value, bits);
             let is_in = |end: &u64| tag.is_in((*end as u32) << (32 - bits));
             collided += u64::from(ends.iter().any(is_in));

@@ -192,7 +192,7 @@ impl Fake {
     /// Writes a tag to the notice.
     pub fn tell_tag(&self, tag: u32, version: u32) {
         let open = self.open.get().expect("an enabled queue");
-        let words = [tag.to_le_bytes(), version.to_le_bytes()];
+        let words = [[0; 4], tag.to_le_bytes(), version.to_le_bytes()];
         let at = BusAddr(open.notice + notice::TAG as u64);
         self.device.publish(at, words.as_flattened(), false).expect("the driver's memory");
     }
@@ -231,7 +231,7 @@ impl Fake {
                 self.fences.set(self.fences.get() + 1);
                 Some(Code::DONE)
             }
-            Command::Read { access, tag_version } => {
+            Command::Read { access, tag_version, .. } => {
                 self.reads.borrow_mut().push((access, tag_version));
                 self.live.borrow_mut().insert(request.number);
                 let ends = self.answer(&request, access, true, epoch).await;

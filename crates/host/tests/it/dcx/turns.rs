@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use bus::HostPort;
+use bus::{Arena, HostPort, Memory};
 use host::dcx::{Driver, QueueOptions};
 use host::{BlockDevice, InitError, Kind};
 use runtime::Span;
-use wire::Lba;
 use wire::dcx::registers::Limits;
+use wire::{BusAddr, Lba};
 
 use super::fake::{Answer, Traits, Turns};
 use super::world::{BOUND, COMPLETIONS, World, options};
@@ -168,15 +168,19 @@ fn invalid_requests_rejected_with_buffer_returned() {
     world.rt.block_on(async {
         let (_driver, queue) = world.queue(options(2)).await;
         let whole = queue.buffer(128 << 10).unwrap();
-        let elsewhere = World::new(None, Traits::default()).host.arena().buffer(512).unwrap();
+        // Bus addresses in no memory of this port.
+        let memory = Memory::private(4096, BusAddr(1 << 60));
+        assert!(!world.host.arena().memory().holds(memory.base(), 512));
+        let elsewhere = Arena::new(memory).buffer(512).unwrap();
+        let heads = [whole.part(2, 8), elsewhere.part(0, 8)];
         let cases = [
             (0, whole.part(2, 512), Kind::Refused),
             (0, whole.part(0, 500), Kind::Refused),
             (0, whole.part(0, (64 << 10) + 512), Kind::Refused),
             (4096, whole.part(0, 512), Kind::OutOfRange),
             (u64::MAX, whole.part(0, 512), Kind::OutOfRange),
+            (0, elsewhere, Kind::Refused),
         ];
-        drop(elsewhere);
         for (lba, buffer, kind) in cases {
             let (at, bytes) = (buffer.at(), buffer.bytes());
             let (buffer, result) = queue.read(Lba(lba), buffer).await;
@@ -184,6 +188,12 @@ fn invalid_requests_rejected_with_buffer_returned() {
             assert_eq!((buffer.at(), buffer.bytes()), (at, bytes));
             let (_, result) = queue.write(Lba(lba), buffer, false).await;
             assert_eq!(result.expect_err("refused").kind, kind);
+        }
+        for buffer in heads {
+            let at = buffer.at();
+            let (buffer, result) = queue.read_head(Lba(0), buffer).await;
+            assert_eq!(result.expect_err("refused").kind, Kind::Refused);
+            assert_eq!((buffer.at(), buffer.bytes()), (at, 8));
         }
         assert_eq!(queue.counters().submissions, 0);
     });

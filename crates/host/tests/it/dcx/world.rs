@@ -89,6 +89,7 @@ pub fn options(depth: u16) -> QueueOptions {
         depth,
         completion: Completion::Polled,
         tags: Tags::Random { bits: 32, seed: 1 },
+        marks_last: false,
         max_latency: Span::us(100),
         retries: 3,
         timeout: Span::ms(2),

@@ -229,6 +229,10 @@ fn class_devices_start_and_stop() {
             [(Class::Bridge, 0, true), (Class::Network, 0, false), (Class::Storage, 0, false)];
         assert_eq!(classes, expected);
         devices.start(Class::Storage, 0, &tree, &topology).await.unwrap();
+        let units = devices.iter().filter(|device| device.class == Class::Storage).count();
+        let missing =
+            devices.start(Class::Storage, units, &tree, &topology).await.expect_err("none");
+        assert_eq!(missing.to_string(), format!("storage {units}: there is no such device"));
         assert!(devices.get(Class::Storage, 0).unwrap().operational);
         assert_eq!(topology.config_read(Bdf::new(1, 0, 0), 4).await & 6, 6);
         devices.stop(Class::Storage, 0, &tree, &topology).await;

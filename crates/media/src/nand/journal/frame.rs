@@ -12,7 +12,7 @@
 //! ended process has not fully written is the end (*torn*); after a power loss of the machine, unsynced data
 //! are the end too. Any other deviation from the written bytes is *damage*.
 
-use crate::nand::state::checksum;
+use crate::nand::file::checksum;
 
 pub(in crate::nand) const HEADER_BYTES: usize = 64;
 pub(in crate::nand) const FRAME_BYTES: usize = 48;
@@ -147,25 +147,35 @@ impl Scan<'_> {
     }
 }
 
+/// Why the bytes are not a journal.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::nand) enum HeaderError {
+    #[error("{found} bytes, expected at least {expected}")]
+    TooShort { found: usize, expected: usize },
+    #[error("not a journal of flash, or its first bytes are damaged")]
+    Magic,
+    #[error("the checksum of its header is wrong")]
+    Checksum,
+    #[error("version {found}, expected 1 to {VERSION}")]
+    Version { found: u64 },
+}
+
 /// Parses a journal, on a machine with this boot id.
-///
-/// # Errors
-/// Description of an invalid header.
-pub(in crate::nand) fn scan(bytes: &[u8], boot: [u64; 2]) -> Result<Scan<'_>, String> {
+pub(in crate::nand) fn scan(bytes: &[u8], boot: [u64; 2]) -> Result<Scan<'_>, HeaderError> {
     if bytes.starts_with(&OLD_MAGIC) {
         return scan_old(bytes);
     }
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return Err(format!("{} bytes, expected at least {HEADER_BYTES}", bytes.len()));
+        return Err(HeaderError::TooShort { found: bytes.len(), expected: HEADER_BYTES });
     };
     if header[..8] != MAGIC {
-        return Err("not a journal of flash, or its first bytes are damaged".into());
+        return Err(HeaderError::Magic);
     }
     if word(header, 7) != checksum(&header[..56]) {
-        return Err("the checksum of its header is wrong".into());
+        return Err(HeaderError::Checksum);
     }
     if word(header, 1) != VERSION {
-        return Err(format!("version {}, expected 1 to {VERSION}", word(header, 1)));
+        return Err(HeaderError::Version { found: word(header, 1) });
     }
     let seed = word(header, 7);
     let (first, generation) = (first(header), word(header, 3));
@@ -230,12 +240,12 @@ fn ending(rest: &[u8], at: u64, seed: u64, wanted: u64, same_boot: bool) -> Endi
 }
 
 /// Parses a journal of version 1, which has no batch numbers and no record of syncs.
-fn scan_old(bytes: &[u8]) -> Result<Scan<'_>, String> {
+fn scan_old(bytes: &[u8]) -> Result<Scan<'_>, HeaderError> {
     let Some(header) = bytes.first_chunk::<OLD_HEADER_BYTES>() else {
-        return Err(format!("{} bytes, expected at least {OLD_HEADER_BYTES}", bytes.len()));
+        return Err(HeaderError::TooShort { found: bytes.len(), expected: OLD_HEADER_BYTES });
     };
     if word(header, 8) != checksum(&header[8..64]) {
-        return Err("the checksum of its header is wrong".into());
+        return Err(HeaderError::Checksum);
     }
     let first = Position { base: word(header, 8), sequence: 0, head: 0 };
     let (mut batches, mut rest) = (Vec::new(), &bytes[OLD_HEADER_BYTES..]);

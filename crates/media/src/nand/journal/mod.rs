@@ -8,14 +8,18 @@
 //! another name first. A state records its position in its journal, so that any of the old and new files
 //! match, wherever folding was interrupted. On any failure the old journal continues: no record is dropped
 //! before the file system has it.
+//!
+//! The journal is an ordinary file, appended to, not mapped: the kernel keeps appended data when the process
+//! ends. A batch is all of a row or nothing. An operation without a record of its end is torn at replay.
 
 pub(super) mod frame;
 pub(super) mod replay;
 
 use std::path::{Path, PathBuf};
 
-use super::state::{Lineage, beside_name, own_name};
-use super::{Error, Held, Nand, PageAt};
+use super::file::{beside_name, own_name};
+use super::lineage::Lineage;
+use super::{Error, Held, Nand, PageAt, pages};
 use crate::files::{Files, Opened};
 use frame::{FRAME_BYTES, Position};
 pub use replay::Replayed;
@@ -53,9 +57,11 @@ enum Kind {
     Broken,
     /// Bytes that the owner stores with the flash.
     Beside,
+    /// A page was programmed, and its row is in the file of pages: its area, and its checksum.
+    Filed,
 }
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     Kind::Program,
     Kind::Whole,
     Kind::Erase,
@@ -72,6 +78,7 @@ const KINDS: [Kind; 16] = [
     Kind::Harm,
     Kind::Broken,
     Kind::Beside,
+    Kind::Filed,
 ];
 
 /// Operation in progress on a block.
@@ -271,11 +278,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Syncs the file, and appends a frame that records it.
-    fn sync(&mut self) -> Result<(), Error> {
+    /// Syncs the file, and appends a frame that records it. False if that frame is not in the file.
+    fn sync(&mut self) -> Result<bool, Error> {
         self.write()?;
         if self.synced == self.position.sequence {
-            return Ok(());
+            return Ok(true);
         }
         if let Err(source) = self.file.sync() {
             self.trouble = Trouble::Distrusted;
@@ -286,14 +293,12 @@ impl Journal {
         self.seal();
         // It need not be synced itself: it only confirms that all before it is.
         self.synced = self.position.sequence;
-        match self.write() {
-            Ok(()) => Ok(()),
+        let confirmed = self.write().is_ok();
+        if !confirmed {
             // The confirmation is optional.
-            Err(_) => {
-                self.trouble = Trouble::Nothing;
-                Ok(())
-            }
+            self.trouble = Trouble::Nothing;
         }
+        Ok(confirmed)
     }
 }
 
@@ -302,14 +307,20 @@ impl Nand {
     #[inline]
     pub(super) fn note_program(&mut self, at: PageAt) {
         if let Some(journal) = &mut self.journal
-            && let Held::Rows(rows) = &self.blocks[at.block as usize].held
+            && let held @ (Held::Rows(_) | Held::Filed(_)) = &self.blocks[at.block as usize].held
         {
             if journal.age_s != self.age_s {
                 journal.age_s = self.age_s;
                 journal.note(Kind::Age, &[self.age_s], &[]);
             }
             journal.open.program(at);
-            journal.note(Kind::Program, &[at.block, at.page], rows.row(at.page as usize));
+            if let Held::Rows(rows) = held {
+                journal.note(Kind::Program, &[at.block, at.page], rows.row(at.page as usize));
+            }
+            if let (Held::Filed(area), Some(pages)) = (held, &self.pages) {
+                let sum = pages.sums(*area)[at.page as usize];
+                journal.note(Kind::Filed, &[at.block, at.page, *area], &sum.to_le_bytes());
+            }
         }
     }
 
@@ -476,6 +487,15 @@ impl Nand {
     /// [`sync`](Nand::sync) that succeeds.
     pub fn commit(&mut self) -> Result<(), Error> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
+        // Rows come before the records that name them.
+        if let Some(pages) = self.pages.as_ref().filter(|pages| pages.writable)
+            && let Err(error) = pages.write_back()
+        {
+            if journal.trouble == Trouble::Nothing {
+                journal.trouble = Trouble::Stuck;
+            }
+            return Err(error);
+        }
         journal.write()?;
         if journal.end <= journal.fold_at {
             return Ok(());
@@ -500,11 +520,28 @@ impl Nand {
             return self.fold();
         }
         self.commit()?;
+        self.sync_pages()?;
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        match journal.sync() {
-            Err(error) if journal.trouble == Trouble::Distrusted => self.fold().map_err(|_| error),
-            done => done,
+        let confirmed = match journal.sync() {
+            Err(error) if journal.trouble == Trouble::Distrusted => {
+                return self.fold().map_err(|_| error);
+            }
+            done => done?,
+        };
+        // A start takes records without their rows for the journal's end, unless a frame confirms their
+        // sync. So areas are not used again before that frame is durable too.
+        if let Some(pages) = self.pages.as_mut().filter(|pages| pages.frees_areas() && confirmed) {
+            match journal.file.sync() {
+                Ok(()) => pages.is_durable(),
+                Err(_) => journal.trouble = Trouble::Distrusted,
+            }
         }
+        Ok(())
+    }
+
+    /// Syncs the file of pages, if there is one.
+    pub(super) fn sync_pages(&mut self) -> Result<(), Error> {
+        self.pages.as_deref_mut().map_or(Ok(()), pages::Pages::sync)
     }
 
     /// Writes a new state with all records, and begins a new journal. On failure the old one continues.

@@ -1,13 +1,15 @@
 //! Replay of a journal.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use runtime::Rng;
 
 use super::frame::{self, Ending, Position, Scan};
 use super::{KINDS, Kind, Open, UnderWay, path_of};
+use crate::nand::file::{own_name, refuse};
+use crate::nand::lineage::Lineage;
 use crate::nand::power::WHOLE;
-use crate::nand::state::{Lineage, own_name, refuse};
 use crate::nand::{Data, Error, Nand, PageAt, mix};
 
 /// Result of replaying a journal.
@@ -65,12 +67,11 @@ impl Nand {
             self.lineage.replayed = Some(path);
             return Ok(Replayed::default());
         };
-        let journal = |found| refuse(&path, "journal", format!("{found}; {REPAIR}"));
-        let scan = frame::scan(&bytes, frame::boot()).map_err(journal)?;
+        let journal = |found: &dyn Display| refuse(&path, "journal", format!("{found}; {REPAIR}"));
+        let scan = frame::scan(&bytes, frame::boot()).map_err(|error| journal(&error))?;
         if let Ending::Damaged { at } = scan.ending {
             let batch = scan.batches.len() + 1;
-            let found = format!("damaged at byte {at}, in batch {batch}");
-            return Err(journal(found));
+            return Err(journal(&format_args!("damaged at byte {at}, in batch {batch}")));
         }
         self.replay_scanned(&path, &scan, held_up)
     }
@@ -95,7 +96,13 @@ impl Nand {
             }
         };
         let (mut open, mut replayed) = (UnderWay::default(), Replayed::default());
+        let mut last = scan.batches.len() as u64;
         for (number, batch) in (1..).zip(&scan.batches) {
+            if number > skipped.max(scan.synced) && !self.has_rows(batch.records)? {
+                // The machine lost power: the file system had this batch, and not all rows that it names.
+                last = number - 1;
+                break;
+            }
             let done = if number <= skipped {
                 follow_all(batch.records, &mut open)
             } else {
@@ -108,14 +115,34 @@ impl Nand {
                 return Err(refused.unwrap_or_else(nonsense));
             }
         }
-        self.lineage.position = scan.position(scan.batches.len() as u64);
+        self.lineage.position = scan.position(last);
         self.lineage.replayed = Some(path.into());
         // If the journal is fully in the state, nothing is in progress any more: operations were ended or
         // torn before the state was written, and their blocks may have been reused since.
-        if skipped < scan.batches.len() as u64 {
+        if skipped < last {
             self.end_open(&open, held_up);
         }
         Ok(replayed)
+    }
+
+    /// True if the file of pages has all rows that a batch names.
+    fn has_rows(&self, batch: &[u8]) -> Result<bool, Error> {
+        let (mut all, mut failed) = (true, Ok(()));
+        // A malformed record is found when the batch is applied.
+        let _ = each(batch, |record| {
+            let ([_, page, area, _], Some(sum)) = (record.words, record.bytes.first_chunk()) else {
+                return Ok(());
+            };
+            if record.kind == Kind::Filed {
+                let Some(pages) = &self.pages else { return Err(None) };
+                match pages.has(area, page, u64::from_le_bytes(*sum)) {
+                    Ok(has) => all &= has,
+                    Err(error) => failed = Err(error),
+                }
+            }
+            Ok(())
+        });
+        failed.map(|()| all)
     }
 
     /// Ends the operations that were in progress when the process ended.
@@ -155,6 +182,10 @@ impl Nand {
             Kind::Program => {
                 let (data, spare) = record.bytes.split_at_checked(self.tables.data).ok_or(None)?;
                 self.program(at, Data::Kept(data), spare)
+            }
+            Kind::Filed => {
+                let sum = record.bytes.first_chunk().ok_or(None)?;
+                self.program_filed(at, third, u64::from_le_bytes(*sum))
             }
             Kind::Whole => self.keep_whole(at, third, record.bytes),
             Kind::Erase => self.erase(block),
@@ -219,7 +250,7 @@ impl Record<'_> {
             Kind::Beside => 0,
             Kind::Erase | Kind::Bad | Kind::BeginErase | Kind::End | Kind::Age | Kind::Broken => 1,
             Kind::Program | Kind::Undo | Kind::TearErase | Kind::Reads | Kind::Wear => 2,
-            Kind::Whole | Kind::Open | Kind::TearProgram => 3,
+            Kind::Whole | Kind::Open | Kind::TearProgram | Kind::Filed => 3,
             Kind::Harm => 4,
         };
         let (given, bytes) = said.split_at_checked(4 * count)?;
@@ -227,7 +258,8 @@ impl Record<'_> {
         for (word, bytes) in words.iter_mut().zip(given.as_chunks::<4>().0) {
             *word = u32::from_le_bytes(*bytes);
         }
-        let fits = bytes.is_empty() || matches!(kind, Kind::Program | Kind::Whole | Kind::Beside);
+        let fits = bytes.is_empty()
+            || matches!(kind, Kind::Program | Kind::Filed | Kind::Whole | Kind::Beside);
         fits.then_some(Record { kind, words, bytes })
     }
 
@@ -237,7 +269,7 @@ impl Record<'_> {
         match self.kind {
             Kind::Whole | Kind::Age | Kind::Beside | Kind::Reads | Kind::Wear | Kind::Harm => {}
             Kind::Broken => {}
-            Kind::Program => open.program(PageAt { block, page }),
+            Kind::Program | Kind::Filed => open.program(PageAt { block, page }),
             Kind::BeginErase => open.set(block, Open::Erase),
             Kind::Open => open.set(block, Open::Programs { from: page, count }),
             _ => open.end(block),

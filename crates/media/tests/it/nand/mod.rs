@@ -5,6 +5,7 @@ mod faults;
 mod journal;
 mod lock;
 mod old;
+mod pages;
 mod state;
 mod torn;
 

@@ -1,11 +1,9 @@
 //! One device per socket, each with its own contents.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 
 use bus::vfio_user::{DeviceEnd, Function, Server, Session, Why};
-use media::contents::Backing;
 use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 use world::RunError;
@@ -39,22 +37,8 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
 /// file name gets a number as its suffix.
 fn plan_of(plan: &Plan, number: usize) -> Plan {
     let mut plan = plan.clone();
-    if number == 0 {
-        return plan;
-    }
-    if let Backing::File(path) = &mut plan.medium.contents.backing {
-        *path = numbered(path, number);
-    }
-    if let Some(path) = plan.medium.flash.as_mut().and_then(|flash| flash.state.as_mut()) {
-        *path = numbered(path, number);
-    }
+    plan.medium.number_files(number as u32);
     plan
-}
-
-fn numbered(path: &Path, number: usize) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", number + 1));
-    PathBuf::from(name)
 }
 
 struct Socket {
@@ -88,7 +72,7 @@ impl Socket {
                 Err(failed
                     .and_then(Result::ok)
                     .and_then(Result::err)
-                    .unwrap_or(RunError(panicked.into())))
+                    .unwrap_or(RunError::Other(panicked.into())))
             }
         }
     }
@@ -107,7 +91,7 @@ impl Socket {
                 Either::First(Why::Left) | Either::Second(()) => break,
                 Either::First(Why::Reset) => {
                     rt = Rt::live(&STD_CLOCK, None, Log::Off);
-                    port = port.begin_anew(&rt);
+                    port = port.restart(&rt);
                 }
             }
         }

@@ -206,14 +206,14 @@ impl<H: HostPort> Raw<H> {
     /// Stores a read into a marked buffer.
     pub fn read(&self, ring: &mut Ring, slot: u16, lba: u64, blocks: u32, to: &Marked) -> u32 {
         let access = Access { lba: Lba(lba), bytes: 512 * blocks, at: to.at };
-        self.push(ring, slot, Command::Read { access, tag_version: 0 })
+        self.push(ring, slot, Command::Read { access, tag_version: 0, wide: false })
     }
 
     /// Number of tags that have not been overwritten.
     pub fn tags_left(&self, marked: &Marked) -> usize {
         let stands = |place: &u32| {
             let at = BusAddr(marked.at.0 + u64::from(*place));
-            Tag::new(TAG, 32).is_in(self.memory.load_u32(at).expect("a place"))
+            Tag::new(TAG.into(), 32).is_in(self.memory.load_u32(at).expect("a place"))
         };
         marked.places.filter(stands).count()
     }

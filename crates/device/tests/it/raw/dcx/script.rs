@@ -67,7 +67,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         let command = match self.choice.below(8) {
             0 => Command::Fence,
             1 | 2 => Command::Write { access, fua: tag_version == 1 },
-            _ => Command::Read { access, tag_version },
+            _ => Command::Read { access, tag_version, wide: false },
         };
         let slot = self.choice.word() as u16;
         let entry = Entry::new(&Request { number, slot, command });

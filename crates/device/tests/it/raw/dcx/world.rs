@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bus::DevicePort;
 use bus::link::{Credits, HeldUp, LinkSpec};
 use bus::sim::{SimBus, SimHost, SimSpec};
-use device::dcx::{Front, Options, Tagged};
+use device::dcx::{Front, Options, TagSource, TagSpec, Tagged};
 use device::nvme::{self, Controller};
 use runtime::{Log, Rng, Rt, Span};
 
@@ -33,6 +33,8 @@ pub struct Setup {
     pub post: Span,
     /// The granule of the device's tag, in bytes.
     pub grain: Option<u32>,
+    pub tag_bits: u32,
+    pub source: TagSource,
     /// Contents of the first blocks when the front end starts.
     pub contents: Vec<u8>,
     /// Seed for picking ready tasks at random.
@@ -52,6 +54,7 @@ impl Default for Setup {
                 fetch_max: 8,
                 anticipate: true,
                 sleep_after: 8,
+                poll_gap_max: None,
                 transfer_bytes_max: 64 << 10,
                 relaxed_ordering: false,
                 traces_from: 2,
@@ -64,6 +67,8 @@ impl Default for Setup {
             parse: Span::ns(40),
             post: Span::ns(20),
             grain: None,
+            tag_bits: 32,
+            source: TagSource::Intervals,
             contents: super::pattern(1, 64 << 10),
             shuffle: None,
             credits: None,
@@ -130,7 +135,10 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> Device<P> {
     let medium = Rc::new(Bench::new(&rt, setup.blocks, setup.block_bytes));
     medium.poke(0, &setup.contents);
     let tagged = Rc::new(match setup.grain {
-        Some(grain) => Tagged::new(&rt, medium.clone(), grain).expect("it can be read"),
+        Some(grain) => {
+            let spec = TagSpec { grain, bits: setup.tag_bits, source: setup.source };
+            Tagged::choosing(&rt, medium.clone(), spec).expect("it can be read")
+        }
         None => Tagged::without_tags(&rt, medium.clone()),
     });
     Controller::start(port.clone(), tagged.clone(), nvme::Options::default());

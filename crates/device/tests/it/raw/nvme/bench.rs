@@ -40,6 +40,8 @@ pub struct Bench {
     /// Deallocated extents, in order; also in `written`.
     pub deallocated: RefCell<Vec<Extent>>,
     pub read: RefCell<Vec<Extent>>,
+    /// Places of reads that named some.
+    pub places: RefCell<Vec<Vec<u32>>>,
     /// Flash offered for host-directed GC.
     pub flash: Rc<Flash>,
 }
@@ -71,6 +73,7 @@ impl Bench {
             written: RefCell::default(),
             deallocated: RefCell::default(),
             read: RefCell::default(),
+            places: RefCell::default(),
             flash: Rc::new(Flash::new(rt)),
         }
     }
@@ -155,6 +158,11 @@ impl Media for Bench {
         self.read.borrow_mut().push(at);
         self.pass().await?;
         Ok(Time::ZERO)
+    }
+
+    async fn read_placed(&self, at: Extent, places: &[u32]) -> Result<Time, MediaError> {
+        self.places.borrow_mut().push(places.to_vec());
+        self.read(at).await
     }
 
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {

@@ -1,8 +1,10 @@
 //! Flash under a bench, as host-directed GC sees it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use device::collections::{Collections, Later, Survey};
+use device::mapping::Mapping;
 use ftl::NotCollected;
 use ftl::policy::{Candidate, GcControl, Space};
 use runtime::{Rt, Signal};
@@ -19,6 +21,9 @@ pub struct Flash {
     /// Result of a collection; `None` while it is running.
     pub ends: Cell<Option<Result<u32, NotCollected>>>,
     changed: Signal,
+    /// Moves that are kept, and how many may be.
+    pub moves: RefCell<VecDeque<(u32, u32)>>,
+    pub moves_most: Cell<u32>,
 }
 
 impl Flash {
@@ -30,6 +35,8 @@ impl Flash {
             named: RefCell::default(),
             ends: Cell::new(None),
             changed: Signal::default(),
+            moves: RefCell::default(),
+            moves_most: Cell::new(0),
         }
     }
 
@@ -43,6 +50,63 @@ impl Flash {
     pub fn end(&self, ends: Result<u32, NotCollected>) {
         self.ends.set(Some(ends));
         self.changed.notify(&self.rt);
+    }
+}
+
+impl Flash {
+    /// Moves a unit.
+    pub fn move_to(&self, unit: u32, place: u32) {
+        self.moves.borrow_mut().push_back((unit, place));
+        self.changed.notify(&self.rt);
+    }
+}
+
+/// Bytes of a mapping unit of the bench.
+pub const UNIT_BYTES: u32 = 4096;
+
+impl Mapping for Flash {
+    fn unit_bytes(&self) -> u32 {
+        UNIT_BYTES
+    }
+
+    /// The place of a unit is its number and 1,000.
+    fn places<'a>(
+        &'a self,
+        block: u64,
+        blocks: u32,
+        into: &'a mut Vec<u32>,
+    ) -> Later<'a, Result<(), ftl::Error>> {
+        let unit = |block: u64| (block * 512 / u64::from(UNIT_BYTES)) as u32;
+        let last = unit(block + u64::from(blocks) - 1);
+        into.extend((unit(block)..=last).map(|unit| unit + 1000));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn keep_moves(&self, most: u32) {
+        self.moves_most.set(most);
+        self.moves.borrow_mut().clear();
+        self.changed.notify(&self.rt);
+    }
+
+    fn take_move(&self) -> Option<(u32, u32)> {
+        self.moves.borrow_mut().pop_front()
+    }
+
+    fn dropped_moves(&self) -> u64 {
+        7
+    }
+
+    fn moves_due(&self) -> Later<'_, ()> {
+        Box::pin(async {
+            loop {
+                let seen = self.changed.version();
+                let most = self.moves_most.get() as usize;
+                if most > 0 && 2 * self.moves.borrow().len() >= most {
+                    return;
+                }
+                self.changed.changed(&self.rt, seen).await;
+            }
+        })
     }
 }
 

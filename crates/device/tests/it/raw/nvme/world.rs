@@ -29,6 +29,8 @@ pub struct Setup {
     pub metadata: bool,
     /// True if the controller offers host-directed GC.
     pub led: bool,
+    /// True if the host may keep the map of the medium.
+    pub mapped: bool,
     /// True if the medium is sanitized, so that any block may be written.
     pub sanitizes: bool,
     pub memory_base: BusAddr,
@@ -56,6 +58,7 @@ impl Default for Setup {
             label: Some(Vec::new()),
             metadata: false,
             led: false,
+            mapped: false,
             sanitizes: false,
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 4 << 20,
@@ -155,6 +158,9 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
     if setup.led {
         controller.offer_collections(medium.flash.clone());
     }
+    if setup.mapped {
+        controller.offer_map(medium.flash.clone());
+    }
     (medium, witness)
 }
 
@@ -170,8 +176,8 @@ pub struct World {
 impl World {
     /// Number of log entries with these values.
     pub fn logged(&self, component: &str, what: &str, a: u64) -> usize {
-        let says = |e: &&runtime::Entry| (e.component, e.what, e.a) == (component, what, a);
-        self.log.entries().iter().filter(says).count()
+        let matches = |e: &&runtime::Entry| (e.component, e.what, e.a) == (component, what, a);
+        self.log.entries().iter().filter(matches).count()
     }
 
     /// Interrupts that arrived at this vector.

@@ -1,0 +1,117 @@
+//! Saved states of flash drives: preconditioned or read once, and copied for each point that begins from it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use plan::{Plan, Start};
+use world::device::{FlashState, MediumState};
+
+/// A state, made by the first point that takes it.
+type Slot = Arc<OnceLock<Result<FlashState, String>>>;
+
+pub(super) struct Saved {
+    states: Vec<State>,
+}
+
+struct State {
+    slot: Mutex<Option<Slot>>,
+    /// Points that are to come; the last one takes the state itself.
+    left: AtomicU64,
+    is_counted: AtomicBool,
+}
+
+/// States are equal if their keys are: the chips, the flash software and what lies on them, but no times.
+/// None: the drive is made with the run, as a fresh one, or there is none.
+pub(super) fn key(plan: &Plan) -> Option<String> {
+    let flash = plan.medium.flash.as_ref()?;
+    if plan.array.is_some() || plan.medium.bridge.is_some() {
+        return None;
+    }
+    if flash.start == Start::Fresh && flash.state.is_none() {
+        return None;
+    }
+    let (seed, keep) = (plan.run.seed, plan.medium.contents.keep);
+    let of_flash = (&flash.spec, &flash.software, flash.held_up, flash.start, &flash.state);
+    Some(format!("{seed} {keep:?} {of_flash:?}"))
+}
+
+impl State {
+    /// One point less to come. True if none is left; a search may still come back for one.
+    fn leave(&self) -> bool {
+        let less = |left: u64| Some(left.saturating_sub(1));
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok_and(|left| left <= 1)
+    }
+}
+
+impl Saved {
+    /// `points`: of each state.
+    pub fn new(points: &[u64]) -> Saved {
+        let state = |points: &u64| State {
+            slot: Mutex::new(Some(Arc::default())),
+            left: AtomicU64::new(*points),
+            is_counted: AtomicBool::new(false),
+        };
+        Saved { states: points.iter().map(state).collect() }
+    }
+
+    /// The state for a point.
+    ///
+    /// # Errors
+    /// The state cannot be made; the same for all of its points.
+    pub fn take(&self, number: usize, plan: &Plan) -> Result<FlashState, String> {
+        let state = &self.states[number];
+        let mut slot = state.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = slot.get_or_insert_with(Arc::default).clone();
+        let is_last = state.leave();
+        if is_last {
+            *slot = None;
+        }
+        drop(slot);
+        // Other points of this state wait here, those of others do not.
+        let made = held.get_or_init(|| match MediumState::to_read(plan) {
+            Ok(state) => Ok(state.into_flash().expect("only flash has a key")),
+            Err(error) => Err(error.to_string()),
+        });
+        match made {
+            Err(error) => Err(error.clone()),
+            Ok(state) if !is_last => Ok(state.duplicate()),
+            Ok(_) => match Arc::try_unwrap(held) {
+                Ok(made) => made.into_inner().expect("made above"),
+                Err(shared) => match shared.get().expect("made above") {
+                    Ok(state) => Ok(state.duplicate()),
+                    Err(error) => Err(error.clone()),
+                },
+            },
+        }
+    }
+
+    /// A point that was to come will not: the last one drops the state.
+    pub fn give_up(&self, number: usize) {
+        let state = &self.states[number];
+        let mut slot = state.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.leave() {
+            *slot = None;
+        }
+    }
+
+    /// True if a state is in memory.
+    #[cfg(test)]
+    pub fn holds_any(&self) -> bool {
+        let holds = |state: &State| {
+            let slot = state.slot.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.as_ref().is_some_and(|slot| slot.get().is_some())
+        };
+        self.states.iter().any(holds)
+    }
+
+    /// True for the first call: the memory of the state is not counted yet.
+    pub fn count(&self, number: usize) -> bool {
+        !self.states[number].is_counted.swap(true, Ordering::Relaxed)
+    }
+
+    /// True for the first call after all points have taken it: its memory counts no more.
+    pub fn discount(&self, number: usize) -> bool {
+        let state = &self.states[number];
+        state.left.load(Ordering::Relaxed) == 0 && state.is_counted.swap(false, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,42 @@
+//! The plans of the exhibits with changes to them.
+
+use std::sync::Arc;
+
+use super::changes::{Change, Changes, Runs};
+use super::measure::Machine;
+
+/// The model as the exhibits use it: plans, changes to them, runs made so far.
+#[derive(Clone, Default)]
+pub struct Setup {
+    changes: Arc<Changes>,
+    runs: Arc<Runs>,
+}
+
+impl Setup {
+    /// The plans as they are.
+    pub fn new() -> Setup {
+        Setup::default()
+    }
+
+    pub(super) fn machine(&self, plan: &'static str) -> Machine {
+        Machine::new(plan, self.changes.clone(), self.runs.clone())
+    }
+
+    /// The same with further changes.
+    pub(super) fn changed(&self, changes: &[Change]) -> Setup {
+        let mut all = Changes::clone(&self.changes);
+        all.all.extend(changes);
+        Setup { changes: Arc::new(all), runs: self.runs.clone() }
+    }
+
+    /// The same with this value of a cost of one plan.
+    pub(super) fn with_cost(&self, plan: &'static str, key: &str, value: &str) -> Setup {
+        let mut all = Changes::clone(&self.changes);
+        all.costs.push((plan, key.to_owned(), value.to_owned()));
+        Setup { changes: Arc::new(all), runs: self.runs.clone() }
+    }
+
+    pub(super) fn is_switched(&self, name: &str) -> bool {
+        self.changes.is_switched(name)
+    }
+}

@@ -1,0 +1,233 @@
+//! Text views of exhibits.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::exhibit::{Check, Exhibit, Quotation, Rule, Swing, Table, Verdict};
+use super::report::{Mutated, Report};
+
+/// A number with four digits or more, at most ten characters in all.
+fn number(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => "-".into(),
+        ..10.0 => format!("{value:.3}"),
+        ..100.0 => format!("{value:.2}"),
+        ..1e4 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), number)
+}
+
+impl Check {
+    /// The verdict in a word; in capitals if it is not the one on record.
+    pub fn word(&self) -> &'static str {
+        match (self.verdict, self.is_as_expected()) {
+            (Verdict::Holds, true) => "holds",
+            (Verdict::Departs, true) => "departs",
+            (Verdict::Holds, false) => "HOLDS",
+            (Verdict::Departs, false) => "FAILS",
+        }
+    }
+
+    fn rule(&self) -> String {
+        match self.criterion.rule {
+            Rule::Within { per_mille: 0 } => "equal to the paper's number".into(),
+            Rule::Within { per_mille } => {
+                format!("within {}.{} % of the paper's number", per_mille / 10, per_mille % 10)
+            }
+            Rule::Below => "below the paper's number, which is a bound".into(),
+            Rule::Shape => self.criterion.shape.clone(),
+        }
+    }
+}
+
+/// The verdicts of a report, one line of at most 80 characters each.
+pub struct Verdicts<'a>(pub &'a Report);
+
+impl Display for Verdicts<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Verdicts(report) = self;
+        writeln!(f, "{}\n{}\n", report.paper.title, report.paper.authors)?;
+        writeln!(
+            f,
+            "{:<4} {:<7} {:>9} {:>9} {:<5} check",
+            "row", "verdict", "ours", "paper", "unit"
+        )?;
+        let (mut holds, mut departs, mut quoted) = (0, 0, 0);
+        for exhibit in &report.exhibits {
+            let (word, subject, ours, paper) = match exhibit {
+                Exhibit::Check(check) => {
+                    match check.verdict {
+                        Verdict::Holds => holds += 1,
+                        Verdict::Departs => departs += 1,
+                    }
+                    (check.word(), check.subject, Some(check.ours), check.paper)
+                }
+                Exhibit::Quotation(quotation) => {
+                    quoted += 1;
+                    ("quoted", quotation.subject, quotation.ours, quotation.paper)
+                }
+                Exhibit::Figure(_) | Exhibit::Table(_) => continue,
+            };
+            let (ours, paper) = (optional(ours), optional(paper));
+            let (row, unit, title) = (subject.row, subject.unit, subject.title);
+            writeln!(f, "{row:<4} {word:<7} {ours:>9} {paper:>9} {unit:<5} {title}")?;
+        }
+        writeln!(f, "{holds} hold, {departs} depart, {quoted} quoted")
+    }
+}
+
+/// All exhibits of a report at length.
+pub struct Details<'a>(pub &'a Report);
+
+impl Display for Details<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.exhibits.iter().try_for_each(|exhibit| writeln!(f, "{exhibit}"))
+    }
+}
+
+impl Display for Exhibit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Exhibit::Check(check) => check.fmt(f),
+            Exhibit::Figure(figure) => figure.fmt(f),
+            Exhibit::Table(table) => table.fmt(f),
+            Exhibit::Quotation(quotation) => quotation.fmt(f),
+        }
+    }
+}
+
+impl Display for Check {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let unit = self.subject.unit;
+        writeln!(f, "{}: {}", self.subject.row, self.subject.claim)?;
+        writeln!(f, "  {}: {}", self.rule(), self.word())?;
+        writeln!(f, "  mechanism: {}", self.mechanism)?;
+        for mutation in &self.mutations {
+            writeln!(f, "  fails with: {mutation}")?;
+        }
+        let line = |f: &mut Formatter<'_>, name, value| {
+            writeln!(f, "    {name:<34} {:>10} {unit}", number(value))
+        };
+        if let Some(paper) = self.paper {
+            line(f, "the paper", paper)?;
+        }
+        line(f, "ours", self.ours)?;
+        for part in self.parts.iter().filter(|part| part.value > 0.0) {
+            writeln!(f, "      {:<32} {:>10} {unit}", part.stage, number(part.value))?;
+        }
+        if let Some(unexplained) = self.unexplained() {
+            line(f, "unexplained", unexplained)?;
+        }
+        for detail in &self.details {
+            writeln!(f, "    {detail}")?;
+        }
+        self.write_swings(f)?;
+        self.write_cause(f)
+    }
+}
+
+impl Check {
+    fn write_swings(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (moving, still): (Vec<&Swing>, Vec<&Swing>) =
+            self.swings.iter().partition(|swing| swing.moves(self.ours));
+        if !moving.is_empty() {
+            writeln!(f, "    {:<34} {:>10} {:>10}", "assumed cost", "at half", "at 1.5")?;
+        }
+        for swing in moving {
+            let (key, low, high) = (&swing.key, number(swing.low), number(swing.high));
+            writeln!(f, "      {key:<32} {low:>10} {high:>10} {}", self.subject.unit)?;
+        }
+        if !still.is_empty() {
+            let keys: Vec<_> = still.iter().map(|swing| &swing.key[..]).collect();
+            wrapped(f, "    no effect: ", "      ", &keys.join(", "))?;
+        }
+        Ok(())
+    }
+
+    fn write_cause(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(cause) = &self.cause else { return Ok(()) };
+        wrapped(f, "  cause: ", "    ", cause.text)?;
+        for swap in &cause.swaps {
+            let word = if swap.verdict == Verdict::Holds { "holds" } else { "still departs" };
+            writeln!(
+                f,
+                "  with {}: {} {}, {word}",
+                swap.change,
+                optional(swap.ours),
+                self.subject.unit
+            )?;
+        }
+        if cause.swaps.is_empty() {
+            writeln!(f, "  no single change of this model was found with which it holds")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes words in lines of at most 100 characters.
+fn wrapped(f: &mut Formatter<'_>, first: &str, next: &str, text: &str) -> fmt::Result {
+    let mut line = first.to_owned();
+    for (number, word) in text.split_whitespace().enumerate() {
+        if number > 0 {
+            if line.chars().count() + word.chars().count() > 98 {
+                writeln!(f, "{line}")?;
+                line = next.to_owned();
+            } else {
+                line.push(' ');
+            }
+        }
+        line.push_str(word);
+    }
+    writeln!(f, "{line}")
+}
+
+impl Display for Quotation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let unit = self.subject.unit;
+        writeln!(f, "{}: {}\n  quoted", self.subject.row, self.subject.claim)?;
+        for (name, value) in [("the paper", self.paper), ("ours", self.ours)] {
+            if let Some(value) = value {
+                writeln!(f, "    {name:<34} {:>10} {unit}", number(value))?;
+            }
+        }
+        wrapped(f, "  not a check: ", "    ", &self.why)
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.caption)?;
+        let width = |column: usize| {
+            let cells = self.lines.iter().map(|line| line[column].chars().count());
+            cells.chain([self.columns[column].chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..self.columns.len()).map(width).collect();
+        for line in std::iter::once(&self.columns).chain(&self.lines) {
+            let mut text = String::from("   ");
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                match column {
+                    0 => text += &format!(" {cell:<width$}"),
+                    _ => text += &format!("  {cell:>width$}"),
+                }
+            }
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "    {note}"))
+    }
+}
+
+impl Display for Mutated {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (word, ours) = match &self.changed {
+            Ok(changed) if changed.verdict == Verdict::Holds => ("holds", optional(changed.ours)),
+            Ok(changed) => ("fails", optional(changed.ours)),
+            Err(error) => ("ERROR", error.to_string()),
+        };
+        let mark = if self.is_as_expected() { "" } else { "  <-- not as on record" };
+        writeln!(f, "{word}  {}, {}{mark}", self.paper, self.check)?;
+        writeln!(f, "       {ours} with {}", self.change)
+    }
+}

@@ -1,0 +1,108 @@
+//! One device for several clients, each with its own socket, memory, registers and blocks.
+
+use std::rc::Rc;
+use std::sync::mpsc::{Sender, channel};
+
+use bus::live::{Client, LiveDevice, Server, Shared};
+use media::Refused;
+use runtime::{Log, Rt, STD_CLOCK};
+use world::device::Device;
+use world::interfaces::Extent;
+use world::{RunError, until};
+
+use crate::Events;
+use crate::events::End;
+use crate::front_end::Job;
+use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
+use crate::medium;
+use crate::one_device::{self, Refusals};
+
+/// A client's connection, on its way to the device's thread.
+struct Session {
+    /// Place of the client in the list, from 0.
+    number: usize,
+    shared: Shared,
+    client: Client,
+    refused: Sender<Refused>,
+    end: Sender<End>,
+}
+
+pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
+    let bind = |path| Server::bind(path).map_err(RunError::of);
+    let servers = job.addresses.iter().map(|path| bind(path)).collect::<Result<Vec<_>, _>>()?;
+    let kept = medium(&job.plan)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let ranges = one_device::ranges(job);
+    let (device, extents) = Device::divide::<LiveDevice>(job.row, &rt, kept, &job.plan, &ranges)?;
+    let (give, take) = channel();
+    std::thread::scope(|scope| {
+        for (number, server) in servers.iter().enumerate() {
+            let give = give.clone();
+            one_thread_each(scope, job.events(&job.addresses[number]), move |events| {
+                socket(job, number, server, &give, events)
+            });
+        }
+        drop(give);
+        let (device, extents) = (Rc::new(device), Rc::new(extents));
+        // If this panics, each session finds its device ended.
+        one_device::run(rt.clone(), take, |next| {
+            session(rt.clone(), device.clone(), extents.clone(), next)
+        });
+    });
+    Err(all_have_ended())
+}
+
+/// Serves one socket, in its thread.
+fn socket(
+    job: &Job<'_>,
+    number: usize,
+    server: &Server,
+    give: &Sender<Session>,
+    events: &Events<'_>,
+) -> RunError {
+    let register_bytes = (job.row.register_bytes)(&job.plan);
+    one_at_a_time(
+        events,
+        || server.accept(register_bytes).map_err(|error| error.kind),
+        |(shared, client)| {
+            let ((refused, refusals), (end, ended)) = (channel(), channel());
+            let gone =
+                || RunError::Other("the device has ended: no further client is served".into());
+            give.send(Session { number, shared, client, refused, end }).map_err(|_| gone())?;
+            one_device::report(events, job.clients.get(number), &refusals);
+            ended.recv().map_err(|_| gone())
+        },
+    )
+}
+
+/// Runs a client's controllers until it has gone. Those of other clients continue.
+async fn session(
+    rt: Rt,
+    device: Rc<Device>,
+    extents: Rc<Vec<Extent<LiveDevice>>>,
+    Session { number, shared, mut client, refused, end }: Session,
+) {
+    let extent = &extents[number];
+    let mut refusals = Refusals::new(extent, refused);
+    let stop = extent.side.start(shared.device(&rt));
+    let how = match client.welcome() {
+        Ok(()) => {
+            until(&rt, || {
+                refusals.send_first(extent);
+                client.is_gone()
+            })
+            .await;
+            End::Disconnected
+        }
+        Err(error) => End::Dropped(error.kind.to_string()),
+    };
+    stop();
+    device.flush().await;
+    refusals.send_rest(extent);
+    let how = match client.has_lost_memory() {
+        true => End::Dropped("its memory has no more pages".into()),
+        false => how,
+    };
+    // Fails only if the thread of the socket has ended.
+    let _ = end.send(how);
+}

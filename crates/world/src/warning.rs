@@ -1,0 +1,174 @@
+//! Conditions under which the numbers of a run do not mean what they seem to.
+
+use std::fmt;
+
+use ftl::Stats;
+use plan::Plan;
+use runtime::Span;
+use workload::job::Job;
+use workload::pattern::OpKind;
+
+use crate::engine::JobResult;
+use crate::processor::ThreadUse;
+
+/// Hundredths by which the mean of the traced operations may differ from the mean of all.
+const TRACED_PERCENT: f64 = 5.0;
+
+/// A condition that a reader of the results must know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warning {
+    /// A thread of a live run lost its core.
+    Disturbed {
+        /// `host` or `device`, for the thread that was disturbed.
+        thread: &'static str,
+        found: ThreadUse,
+    },
+    /// No superblock of the flash was ever erased, and part of the capacity was never written: writes meet no
+    /// collector, and reads of blocks that hold no data sense no page.
+    FreshFlash {
+        /// Part of the capacity that holds data, in thousandths.
+        written_per_mille: u64,
+    },
+    /// Reads of flash that was never written, which sense no page.
+    UnwrittenReads {
+        /// Mapping units that were never written, and all that were read.
+        blank_units: u64,
+        read_units: u64,
+    },
+    /// The operations of the breakdown are not typical of all.
+    UntypicalBreakdown {
+        job: String,
+        kind: OpKind,
+        /// One command in this number was traced.
+        one_in: u64,
+        /// Mean latency of the traced operations, and of all.
+        traced: Span,
+        all: Span,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Disturbed { thread, found: ThreadUse { elapsed, waited, switches, .. } } => {
+                write!(f, "the {thread} thread lost its core")?;
+                if let Some(waited) = waited {
+                    let percent = waited.0 as f64 * 100.0 / elapsed.0.max(1) as f64;
+                    // The system counts in ticks, so a short run may have waited for more than its length.
+                    write!(f, " for {:.1} % of the run", percent.min(100.0))?;
+                }
+                let times = if *switches == Some(1) { "time" } else { "times" };
+                match switches {
+                    Some(switches) => write!(f, ", {switches} {times}; ")?,
+                    None => f.write_str("; ")?,
+                }
+                f.write_str("latencies include the scheduler's")
+            }
+            Warning::FreshFlash { written_per_mille: written } => write!(
+                f,
+                "the flash is fresh: {}.{} % of it written, nothing overwritten; see medium.flash.start",
+                written / 10,
+                written % 10
+            ),
+            Warning::UnwrittenReads { blank_units, read_units } => write!(
+                f,
+                "{blank_units} of {read_units} units read were never written, and took no time of flash"
+            ),
+            Warning::UntypicalBreakdown { job, kind, one_in, traced, all } => write!(
+                f,
+                "{job}: the breakdown is of 1 {} in {one_in}, mean {traced}; the mean of all is {all}",
+                kind.name()
+            ),
+        }
+    }
+}
+
+/// The warning about a thread, if it was disturbed.
+pub(crate) fn of_thread(thread: &'static str, found: Option<ThreadUse>) -> Option<Warning> {
+    let found = found.filter(ThreadUse::is_disturbed)?;
+    Some(Warning::Disturbed { thread, found })
+}
+
+/// The warning about flash whose FTL has these statistics, if it is fresh.
+pub(crate) fn of_flash(stats: &Stats, unit_bytes: u64) -> Option<Warning> {
+    let units = (stats.capacity_bytes / unit_bytes.max(1)).max(1);
+    let is_fresh = stats.erases == 0 && stats.mapped_units < units;
+    let written_per_mille = stats.mapped_units * 1000 / units;
+    is_fresh.then_some(Warning::FreshFlash { written_per_mille })
+}
+
+/// The warning about reads of flash that was never written, if there were any.
+pub(crate) fn of_reads(stats: &Stats) -> Option<Warning> {
+    let ftl::Counters { blank_units, read_units, .. } = stats.counters;
+    (blank_units > 0).then_some(Warning::UnwrittenReads { blank_units, read_units })
+}
+
+/// The warnings about breakdowns of a live run on this plan.
+pub(crate) fn of_breakdowns<'a>(
+    plan: &Plan,
+    jobs: &'a [(Job, JobResult)],
+) -> impl Iterator<Item = Warning> + 'a {
+    let one_in = u64::from(plan.run.breakdown_sample);
+    let each = jobs
+        .iter()
+        .flat_map(|(job, result)| OpKind::ALL.into_iter().map(move |kind| (job, result, kind)));
+    each.filter_map(move |(job, result, kind)| {
+        let breakdown = result.stats.breakdowns.get(&kind)?;
+        let (all, traced) = (result.stats.of(kind).total.mean_ns(), breakdown.mean());
+        let differs = (traced.total_ps / 1e3 - all).abs() * 100.0 > all * TRACED_PERCENT;
+        (traced.count > 0 && one_in > 1 && differs).then(|| Warning::UntypicalBreakdown {
+            job: job.name.clone(),
+            kind,
+            one_in,
+            traced: Span::ns((traced.total_ps / 1e3).round() as u64),
+            all: Span::ns(all.round() as u64),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::work::Work;
+    use workload::stats::Breakdown;
+
+    fn warnings(sample: &str, traced: Span, all: &[Span]) -> Vec<Warning> {
+        let plan = Plan::open("live", &[("run.breakdown_sample", sample)]).expect("a plan");
+        let job = "[reads]\nrw=randread\nbs=4k\nsize=1m\n";
+        let work = Work::parse(Path::new("test.fio"), job, Default::default()).expect("a job");
+        let mut result = JobResult::default();
+        let mut breakdown = Breakdown::new(&["submit"]);
+        breakdown.record(traced.0, [(0, traced.0)]);
+        result.stats.breakdowns.insert(OpKind::Read, breakdown);
+        all.iter().for_each(|latency| result.stats.read.record(Span::ZERO, *latency, 4096));
+        of_breakdowns(&plan, &[(work.jobs[0].clone(), result)]).collect()
+    }
+
+    #[test]
+    fn breakdown_with_untypical_mean_is_a_warning() {
+        let all = [Span::us(10), Span::us(30)];
+        assert_eq!(warnings("64", Span::us(20), &all), []);
+        assert_eq!(warnings("64", Span::us(21), &all), [], "within 5 %");
+        assert_eq!(warnings("1", Span::us(10), &all), [], "all are traced");
+        let found = warnings("64", Span::us(10), &all);
+        let expected =
+            "reads: the breakdown is of 1 read in 64, mean 10.000us; the mean of all is 20.000us";
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn flash_without_erases_and_not_full_is_fresh() {
+        let of = |erases, mapped_units| {
+            let stats =
+                Stats { erases, mapped_units, capacity_bytes: 4096 * 1000, ..Stats::default() };
+            of_flash(&stats, 4096).map(|warning| warning.to_string())
+        };
+        let expected = "the flash is fresh: 25.0 % of it written, nothing overwritten; see \
+            medium.flash.start";
+        assert_eq!(of(0, 250).as_deref(), Some(expected));
+        assert_eq!(of(0, 1000), None, "full");
+        assert_eq!(of(1, 250), None, "an erased superblock");
+    }
+}
