@@ -39,7 +39,9 @@ impl State {
     /// One point less to come. True if none is left; a search may still come back for one.
     fn leave(&self) -> bool {
         let less = |left: u64| Some(left.saturating_sub(1));
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok_and(|left| left <= 1)
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok_and(|left| left <= 1)
     }
 }
 
@@ -94,16 +96,6 @@ impl Saved {
         }
     }
 
-    /// True if a state is in memory.
-    #[cfg(test)]
-    pub fn holds_any(&self) -> bool {
-        let holds = |state: &State| {
-            let slot = state.slot.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.as_ref().is_some_and(|slot| slot.get().is_some())
-        };
-        self.states.iter().any(holds)
-    }
-
     /// True for the first call: the memory of the state is not counted yet.
     pub fn count(&self, number: usize) -> bool {
         !self.states[number].is_counted.swap(true, Ordering::Relaxed)
@@ -113,5 +105,37 @@ impl Saved {
     pub fn discount(&self, number: usize) -> bool {
         let state = &self.states[number];
         state.left.load(Ordering::Relaxed) == 0 && state.is_counted.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(saved: &Saved) -> bool {
+        saved.states[0].slot.lock().unwrap().as_ref().is_some_and(|slot| slot.get().is_some())
+    }
+
+    #[test]
+    fn state_is_dropped_after_the_last_point_that_takes_it_or_gives_it_up() {
+        let plan = Plan::open("small-flash", &[("medium.flash.start", "steady")]).unwrap();
+        assert!(key(&plan).is_some());
+        for taken in 1..=3 {
+            let saved = Saved::new(&[3]);
+            assert!(saved.count(0) && !saved.count(0));
+            for point in 0..3 {
+                assert!(!saved.discount(0));
+                assert_eq!(holds(&saved), point > 0, "after {point} points");
+                match point < taken {
+                    true => drop(saved.take(0, &plan).unwrap()),
+                    false => saved.give_up(0),
+                }
+            }
+            assert!(!holds(&saved), "{taken} points took it");
+            assert!(saved.discount(0) && !saved.discount(0));
+            // A search that comes back makes it again, for itself.
+            drop(saved.take(0, &plan).unwrap());
+            assert!(!holds(&saved));
+        }
     }
 }

@@ -353,3 +353,74 @@ fn search_errors_name_found_and_expected() {
         assert!(error.contains(want), "{text}: {error}");
     }
 }
+
+/// Cases of which one leaves plan and file as they are.
+#[test]
+fn cases_that_partly_set_plan_and_file_have_digests_of_all_inputs() {
+    let text = "plan = \"gen4\"\nfile = \"job.fio\"\n\
+        [[axis]]\nname = \"machine\"\ncases = [{ name = \"fixed\" }, \
+        { name = \"other\", plan = \"live\", file = \"other.fio\" }]\n";
+    let folder = folder("sweep-partly-set", text);
+    folder.file("other.fio", &JOB.replace("60", "30"));
+    let sweep = loaded(&folder);
+    let inputs: Vec<&str> = sweep.header().inputs.keys().map(String::as_str).collect();
+    assert_eq!(inputs, ["file job.fio", "file other.fio", "plan gen4", "plan live"]);
+    let (_, points) = run(&sweep, &folder.path("out"), EFFORT);
+    let expected = alone("gen4", &[], &[], folder.path("job.fio"));
+    assert_eq!(points[0].result.as_ref(), Some(&expected));
+    let expected = alone("live", &[], &[], folder.path("other.fio"));
+    assert_eq!(points[1].result.as_ref(), Some(&expected));
+    // Where every case sets them, the fixed ones are no inputs.
+    let whole =
+        text.replace("name = \"fixed\"", "name = \"fixed\", plan = \"live\", file = \"other.fio\"");
+    folder.file("sweep.toml", &whole);
+    let sweep = loaded(&folder);
+    assert_eq!(sweep.header().inputs.keys().collect::<Vec<_>>(), ["file other.fio", "plan live"]);
+}
+
+#[test]
+fn axes_that_set_the_same_key_are_refused() {
+    for (target, key) in [("set", "link.lanes"), ("job", "iodepth")] {
+        let axis = format!("{target} = \"{key}\"\nvalues = [1, 2]\n");
+        let axes = format!("[[axis]]\n{axis}[[axis]]\nname = \"second\"\n{axis}");
+        let folder = folder("sweep-same-key", &format!("file = \"job.fio\"\n{axes}"));
+        let error = load(&folder).err().expect(key).to_string();
+        assert!(error.contains(key) && error.contains("second"), "{error}");
+    }
+    let axes = "[[axis]]\nset = \"run.seed\"\nvalues = [1, 2]\n";
+    let folder = folder("sweep-set-seed", &format!("file = \"job.fio\"\n{axes}"));
+    let error = load(&folder).err().expect("the seed has a word of its own").to_string();
+    assert!(error.contains("run.seed") && error.contains("over = \"seed\""), "{error}");
+}
+
+/// More depth gives more rate and a longer tail: both bounds may hold in the middle alone.
+#[test]
+fn conditions_that_hold_between_the_ends_are_found() {
+    let text = "plan = \"gen4\"\nfile = \"job.fio\"\n\
+        [[axis]]\njob = \"iodepth\"\nvalues = [1, 2, 4, 8, 16, 32, 64]\n";
+    let folder = folder("sweep-between", text);
+    folder.file("job.fio", &JOB.replace("number_ios=60", "number_ios=400"));
+    let sweep = loaded(&folder);
+    let (_, points) = run(&sweep, &folder.path("whole"), EFFORT);
+    let number = |number| {
+        let metric = Metric { kind: None, number };
+        move |point: &SweepPoint| {
+            metric.of(point.result.as_ref().expect("a result")).expect("reads")
+        }
+    };
+    let (iops, p99) = (number(Number::Iops), number(Number::P99));
+    // Bounds between the neighbours of the third value.
+    let rate = f64::midpoint(iops(&points[1]), iops(&points[2]));
+    let tail = f64::midpoint(p99(&points[2]), p99(&points[3]));
+    let holds = |point: &&SweepPoint| iops(point) >= rate && p99(point) < tail;
+    let expected: Vec<_> = points.iter().filter(holds).map(|point| &point.at["iodepth"]).collect();
+    assert_eq!(expected, ["4"]);
+    for word in ["first", "last"] {
+        let find = format!("{word} iodepth where iops >= {rate} and p99 < {tail}ns");
+        let find = sweep.find(&find).unwrap_or_else(|error| panic!("{error}"));
+        let mut results = Results::open(&folder.path(word), sweep.header(), false).unwrap();
+        let found = sweep.search(&find, &mut results, EFFORT, &mut |_| {}).unwrap();
+        assert_eq!(found[0].value.as_deref(), Some("4"), "{word}: {found:?}");
+        assert!(!found[0].is_monotone && found[0].tried.len() == 7, "{found:?}");
+    }
+}
