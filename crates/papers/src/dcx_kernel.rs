@@ -174,35 +174,6 @@ pub(super) const PIECES: Spec = Spec {
     expected: Expected::Holds,
 };
 
-pub(super) const COPY: Spec = Spec {
-    subject: Subject {
-        row: "B6",
-        title: "copy of 4 KiB over a copy of 512 B",
-        claim: "one memory-to-memory copy of the retrieved block (section 4): it takes the core time by its \
-                length",
-        unit: "x",
-    },
-    mechanism: "the core copies each line of the block, once",
-    rule: Rule::Shape,
-    shape: "eight times as long",
-    paper: None,
-    see: |setup| {
-        let linux = through_linux(setup);
-        let copy =
-            |bytes| Ok::<_, ExhibitError>(reads(DCX, &linux, bytes, Arrivals::Loop)?.part("copy"));
-        let (long, short) = (copy(4096)?, copy(512)?);
-        let ratio = long / short;
-        let detail = format!("{long:.3} us and {short:.3} us");
-        Ok(Seen::of(ratio, (ratio - 8.0).abs() < 0.01).with(detail))
-    },
-    swung: Swung { plans: &[], number: None },
-    mutations: &[Mutation {
-        change: "a copy that takes no time",
-        settings: &[set("host.path.costs.copy", "\"0 ns\"")],
-    }],
-    expected: Expected::Holds,
-};
-
 pub(super) const SHARE_OF_COPY: Spec = Spec {
     subject: Subject {
         row: "B6",

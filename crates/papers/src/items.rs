@@ -37,7 +37,6 @@ pub(super) const DC_EXPRESS: &[Item] = &[
     Item::Check(dc_express::DOWNSTREAM),
     Item::Check(dcx_kernel::WAYS),
     Item::Check(dcx_kernel::PIECES),
-    Item::Check(dcx_kernel::COPY),
     Item::Check(dcx_kernel::SHARE_OF_COPY),
     Item::Check(dcx_kernel::BLOCK_DRIVER),
     Item::Check(dcx_kernel::READ_CALL),
