@@ -11,6 +11,7 @@ use super::journal::frame::{self, Ending, Scan};
 use super::journal::path_of;
 use super::journal::replay::{Fits, fits};
 use super::rows::Rows;
+use super::state::Missing;
 use super::{Error, HOPELESS, Held, Lock, Nand, PageAt};
 use crate::files::Files;
 
@@ -42,7 +43,7 @@ impl Looked {
         let files = Files::default();
         let journal = path_of(path);
         let journal = files.read(&journal).map_err(io(&journal, "read the journal"))?;
-        let (nand, beside) = Nand::load_parts(files, path)?;
+        let (nand, beside) = Nand::load_parts(files, path, Missing::Accepted)?;
         let mut report = Report::default();
         nand.describe(&mut report.lines);
         let beside = match beside {
@@ -117,12 +118,17 @@ pub fn check(path: &Path) -> Result<Report, Error> {
     let _lock = locked(path, Lock::shared)?;
     let mut looked = Looked::at(path)?;
     let has_journal = looked.scan(path).is_some();
-    // A replay is a meaningful check only without other damage.
-    if has_journal
-        && looked.report.damage.is_empty()
-        && let Err(error) = looked.nand.replay(path, false)
-    {
-        looked.report.damage.push(error.to_string());
+    // A replay is a meaningful check only without other damage. Areas of the state may have rows of blocks
+    // that the journal programs anew, so the file of pages is checked after it.
+    if looked.report.damage.is_empty() {
+        let replayed = if has_journal { looked.nand.replay(path, false).map(drop) } else { Ok(()) };
+        match replayed {
+            Err(error) => looked.report.damage.push(error.to_string()),
+            Ok(()) => {
+                let lost = looked.nand.lost_rows()?;
+                looked.report.damage.extend(lost.iter().map(|lost| lost.text(path)));
+            }
+        }
     }
     Ok(looked.report)
 }
@@ -135,13 +141,44 @@ fn locked(path: &Path, lock: fn(&Path) -> Result<Lock, Error>) -> Result<Lock, E
 }
 
 /// Makes a damaged state usable: unreadable rows are lost and read as media errors, and the journal ends
-/// before the damage. The damaged files are kept with the suffix `.damaged`.
+/// before the damage. The damaged files are kept with the suffix `.damaged`, but for the file of pages, which
+/// is not written.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::State`] if the damage is too large.
 pub fn repair(path: &Path) -> Result<Report, Error> {
     let path = &own_name(path)?;
     let _lock = locked(path, Lock::exclusive)?;
+    let mut report = repair_state(path)?;
+    let is_changed = !report.damage.is_empty();
+    repair_pages(path, &mut report)?;
+    if !is_changed && report.damage.is_empty() {
+        report.lines.push("nothing is damaged, and nothing was changed".into());
+    }
+    Ok(report)
+}
+
+/// Gives up rows that the file of pages has no more. What the journal says is part of the new state.
+fn repair_pages(path: &Path, report: &mut Report) -> Result<(), Error> {
+    let Looked { mut nand, beside, .. } = Looked::at(path)?;
+    let replayed = nand.replay(path, false)?;
+    let lost = nand.lost_rows()?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    report.damage.extend(lost.iter().map(|lost| lost.text(path)));
+    report.lines.push(keep_damaged(path)?);
+    for lost in &lost {
+        nand.lose_rows(lost)?;
+    }
+    nand.write_state(path, &replayed.beside.or(beside).unwrap_or_default())?;
+    nand.remove_journal(path)?;
+    let rows: usize = lost.iter().map(|lost| lost.rows.len()).sum();
+    report.lines.push(format!("{rows} rows of {} blocks are lost", lost.len()));
+    Ok(())
+}
+
+fn repair_state(path: &Path) -> Result<Report, Error> {
     let files = Files::default();
     let mended = mend_header(&files, path)?;
     let mut looked = Looked::at(path)?;
@@ -165,10 +202,6 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
     }
     let mut report = looked.report;
     if report.damage.is_empty() {
-        if mended.is_some() {
-            return Ok(report);
-        }
-        report.lines.push("nothing is damaged, and nothing was changed".into());
         return Ok(report);
     }
     let journal = path_of(path);
@@ -305,7 +338,67 @@ fn keep_as(path: &Path, ending: &str) -> Result<String, Error> {
     Ok(format!("{} is kept as {}", path.display(), name.display()))
 }
 
+/// Rows of a block that the file of pages has no more.
+struct LostRows {
+    block: u32,
+    area: u32,
+    rows: Vec<u32>,
+}
+
+impl LostRows {
+    fn text(&self, state: &Path) -> String {
+        let Self { block, area, rows } = self;
+        let pages = super::pages::path_of(state);
+        let (first, more) = (rows[0], rows.len() - 1);
+        let more = if more > 0 { format!(", and {more} more of it") } else { String::new() };
+        format!(
+            "{}: row {first} of area {area}, page {first} of block {block}, is missing or has changed{more}",
+            pages.display()
+        )
+    }
+}
+
 impl Nand {
+    /// Reads all rows in the file of pages.
+    fn lost_rows(&self) -> Result<Vec<LostRows>, Error> {
+        let Some(pages) = &self.pages else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for (block, held) in (0..).zip(self.blocks.iter().map(|block| &block.held)) {
+            let Held::Filed(area) = *held else { continue };
+            let mut rows = Vec::new();
+            for (row, sum) in (0..).zip(pages.sums(area)) {
+                if !pages.has(area, row, *sum)? {
+                    rows.push(row);
+                }
+            }
+            if !rows.is_empty() {
+                all.push(LostRows { block, area, rows });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes the other rows of this block from the file of pages; these are unreadable.
+    fn lose_rows(&mut self, lost: &LostRows) -> Result<(), Error> {
+        let Some(pages) = &self.pages else { unreachable!("rows of a file of pages") };
+        let width = self.tables.width;
+        let count = u32::from(self.blocks[lost.block as usize].next);
+        let mut bytes = Vec::with_capacity(width * count as usize);
+        for row in 0..count {
+            match lost.rows.contains(&row) {
+                true => bytes.resize(bytes.len() + width, 0),
+                false => {
+                    pages.with(lost.area, row, 0, width, |row| bytes.extend_from_slice(row))?
+                }
+            }
+        }
+        self.blocks[lost.block as usize].held = Held::Rows(Arc::new(Rows { width, bytes }));
+        for page in &lost.rows {
+            self.harm(PageAt { block: lost.block, page: *page }, HOPELESS);
+        }
+        Ok(())
+    }
+
     fn describe(&self, lines: &mut Vec<String>) {
         let geometry = &self.spec.geometry;
         let used = self.blocks.iter().filter(|block| block.next > 0).count();

@@ -183,6 +183,11 @@ impl Pages {
         list.push(area);
     }
 
+    /// Accepts rows of a file that is too short for them, in this number of areas. Their reads fail.
+    pub fn accept_missing(&mut self, areas: u32) {
+        self.areas_there = self.areas_there.max(areas);
+    }
+
     /// Records rows that are in the file: those of a state, or of a journal. False if the file has no such
     /// area.
     #[must_use]

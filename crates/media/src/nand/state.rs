@@ -243,7 +243,7 @@ impl Nand {
     /// As [`Nand::load_from`].
     pub fn load_with(files: Files, path: &Path) -> Result<(Nand, Vec<u8>), Error> {
         let path = own_name(path)?;
-        let (nand, beside) = Nand::load_parts(files, &path)?;
+        let (nand, beside) = Nand::load_parts(files, &path, Missing::Refused)?;
         Ok((nand, beside.map_err(|error| refuse(&path, "beside", error.to_string()))?))
     }
 
@@ -251,6 +251,7 @@ impl Nand {
     pub(super) fn load_parts(
         files: Files,
         path: &Path,
+        missing: Missing,
     ) -> Result<(Nand, Result<Vec<u8>, BadChecksum>), Error> {
         let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
         let file = files.open(path).map_err(failed("open the state"))?;
@@ -279,7 +280,7 @@ impl Nand {
         let (mut nand, places) = words.nand(length)?;
         let source = Source { file, path: path.into(), places };
         nand.files = files;
-        nand.open_pages(path, &source)?;
+        nand.open_pages(path, &source, missing)?;
         nand.source = Some(Arc::new(source));
         nand.lineage = Lineage {
             id: header.id,
@@ -292,6 +293,14 @@ impl Nand {
     }
 }
 
+/// Rows that the file of pages is too short for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Refused,
+    /// Their reads fail.
+    Accepted,
+}
+
 /// Form of the rows of a block in a state file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stored {
@@ -302,15 +311,20 @@ enum Stored {
 
 impl Nand {
     /// Opens the file of pages, if there is one, and takes the areas of blocks from the state.
-    fn open_pages(&mut self, path: &Path, source: &Source) -> Result<(), Error> {
+    fn open_pages(&mut self, path: &Path, source: &Source, missing: Missing) -> Result<(), Error> {
         let pages_path = pages::path_of(path);
-        let failed = |source| Error::Io { path: pages_path, attempt: "look for the pages", source };
+        let failed =
+            |source| Error::Io { path: pages_path.clone(), attempt: "look for the pages", source };
         let is_used = source.places.iter().any(|place| place.filed);
-        if !is_used && !self.files.exists(&pages::path_of(path)).map_err(failed)? {
+        if !is_used && !self.files.exists(&pages_path).map_err(failed)? {
             return Ok(());
         }
         let (width, rows) = (self.tables.width, self.spec.geometry.pages());
         let mut pages = pages::Pages::open(&self.files, path, width, rows)?;
+        if missing == Missing::Accepted {
+            // A block has an area, and erased ones keep theirs for a while (`Pages::wants_sync`).
+            pages.accept_missing(2 * self.blocks.len() as u32 + 64);
+        }
         for (block, place) in (0..).zip(&source.places).filter(|(_, place)| place.filed) {
             let (_, bytes) = source.bytes(block)?;
             let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -318,7 +332,8 @@ impl Nand {
             let sums: Vec<u64> = words.collect();
             let area = area.filter(|area| sums.is_empty() || pages.found(*area, &sums));
             let area = area.ok_or_else(|| {
-                refuse(path, "rows", format!("those of block {block} are not in the file of pages"))
+                let found = format!("those of block {block} are not in {}", pages_path.display());
+                refuse(path, "rows", format!("{found}; see doorbell state check"))
             })?;
             self.blocks[block as usize].held = match place.rows {
                 0 => Held::Nothing,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use media::contents::Keep;
 use media::files::{Fault, Faults, Files};
-use media::nand::{Error, Nand};
+use media::nand::{Error, Nand, Sense, check};
 use proptest::prelude::*;
 
 use super::{GOOD, at, nand, page_bytes, program, read};
@@ -153,6 +153,88 @@ fn changed_row_is_an_error_that_names_file_and_row() {
         let error = flash.sense(at(3, 2), 1, 0).unwrap_err().to_string();
         assert!(error.contains("drive.nand.pages: pages: row 2 of area 0"), "{error}");
     }
+}
+
+/// Rows that changed, and a file that lost its end: with all records in the journal, in the state, or in both.
+#[test]
+fn repair_gives_up_rows_that_changed_or_are_missing() {
+    for (case, saved_after) in [("journal", 0), ("state", 8), ("both", 5)] {
+        let scratch = Scratch::new("pages-repaired");
+        let path = scratch.join("drive.nand");
+        let mut flash = begin(&path, Files::default(), u64::MAX);
+        for number in 0..8 {
+            let block = number / 4;
+            program(&mut flash, at(block, number % 4), 5).unwrap();
+            flash.programs_ended(block);
+            if number + 1 == saved_after {
+                flash.save(&path, b"label").unwrap();
+                flash.keep_journal(&path, b"label", u64::MAX).unwrap();
+            }
+        }
+        flash.sync().unwrap();
+        drop(flash);
+        assert_eq!(check::check(&path).unwrap().damage, [""; 0], "{case}");
+        // Row 2 of the first area, and the last two of the second one.
+        let pages = scratch.join("drive.nand.pages");
+        let file = fs::File::options().read(true).write(true).open(&pages).unwrap();
+        file.write_all_at(&[0xee], 2 * 8704 + 100).unwrap();
+        let area = (u64::from(PAGES) * 8704).next_multiple_of(16 << 10);
+        file.set_len(area + 2 * 8704).unwrap();
+        let bytes = fs::read(&pages).unwrap();
+        let report = check::check(&path).unwrap();
+        let want = [
+            "row 2 of area 0, page 2 of block 0, is missing or has changed",
+            "row 2 of area 1, page 2 of block 1, is missing or has changed, and 1 more of it",
+        ];
+        assert_eq!(report.damage.len(), 2, "{case}: {report:?}");
+        for (damage, want) in report.damage.iter().zip(want) {
+            assert!(
+                damage.contains("drive.nand.pages") && damage.ends_with(want),
+                "{case}: {damage}"
+            );
+        }
+        assert_eq!(check::repair(&path).unwrap().damage, report.damage, "{case}");
+        assert_eq!(fs::read(&pages).unwrap(), bytes, "the pages are as they were");
+        assert_eq!(check::check(&path).unwrap().damage, [""; 0], "{case}");
+        let mut flash = found(&path, case);
+        flash.keep_pages(&path, LEAST, true).unwrap();
+        flash.keep_journal(&path, b"label", u64::MAX).unwrap();
+        for (block, page) in (0..2).flat_map(|block| (0..4).map(move |page| (block, page))) {
+            let is_lost = [(0, 2), (1, 2), (1, 3)].contains(&(block, page));
+            let sense = if is_lost { Sense::Uncorrectable } else { GOOD };
+            let place = at(block, page);
+            match is_lost {
+                true => assert_eq!(flash.sense(place, 1, 0).unwrap(), sense, "{case}: {place:?}"),
+                false => {
+                    assert_eq!(read(&mut flash, place), (sense, page_bytes(place, 5), [5; 20]))
+                }
+            }
+        }
+    }
+}
+
+/// A whole area is gone: a drive refuses the state, a repair gives the block up.
+#[test]
+fn pages_without_an_area_are_refused_and_repaired() {
+    let scratch = Scratch::new("pages-short");
+    let path = scratch.join("drive.nand");
+    let mut flash = begin(&path, Files::default(), u64::MAX);
+    for block in 0..2 {
+        program(&mut flash, at(block, 0), 5).unwrap();
+        flash.programs_ended(block);
+    }
+    flash.save(&path, b"").unwrap();
+    drop(flash);
+    let file = fs::File::options().write(true).open(scratch.join("drive.nand.pages")).unwrap();
+    file.set_len(8704).unwrap();
+    let error = Nand::load_from(&path).map(drop).unwrap_err().to_string();
+    assert!(error.contains("block 1") && error.contains("see doorbell state check"), "{error}");
+    assert_eq!(check::check(&path).unwrap().damage.len(), 1);
+    check::repair(&path).unwrap();
+    let mut flash = found(&path, "repaired");
+    assert_eq!(read(&mut flash, at(0, 0)), (GOOD, page_bytes(at(0, 0), 5), [5; 20]));
+    assert_eq!(flash.sense(at(1, 0), 1, 0).unwrap(), Sense::Uncorrectable);
+    assert_eq!(check::check(&path).unwrap().damage, [""; 0]);
 }
 
 #[test]
