@@ -72,7 +72,7 @@ impl<M: Media> Part<M> {
     }
 
     /// The place of these blocks on the medium. The controllers validate a command's blocks when they
-    /// parse it. This is the second lock of the same door: no caller reaches the medium without it.
+    /// parse it. This check does not depend on theirs: no caller reaches the medium without it.
     #[inline]
     fn place(&self, at: Extent) -> Result<Extent, MediaError> {
         let inside =

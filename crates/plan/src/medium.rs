@@ -299,8 +299,7 @@ fn backing(fields: &Fields<'_>, keep: Option<KeepRule>) -> Option<Backing> {
         let seed = fields.number("fill_seed", Optional, 0..=u64::MAX >> 1)?;
         if fields.has("file") || keep == Some(KeepRule::Stamps) {
             let expected = "no medium.file, and medium.keep = \"everything\": random contents are \
-            generated in \
-                            memory, whole";
+                            generated in memory, whole";
             fields.error("fill_seed", seed.to_string(), expected);
             return None;
         }

@@ -18,7 +18,7 @@ use crate::explain::pool;
 use super::error::SweepError;
 use super::results::Results;
 use super::spec::Sweep;
-use super::workers::{Effort, Floor, Progress};
+use super::workers::{Effort, Runner, Progress};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Find {
@@ -66,7 +66,7 @@ impl Test {
 const TESTS: [(&str, Test); 4] =
     [("<=", Test::AtMost), (">=", Test::AtLeast), ("<", Test::Below), (">", Test::Above)];
 const FIRST: [&str; 3] = ["cheapest", "first", "lowest"];
-const LAST: [&str; 3] = ["dearest", "last", "highest"];
+const LAST: [&str; 2] = ["last", "highest"];
 
 /// A point that a search ran or found in the results.
 #[derive(Clone, Debug, PartialEq)]
@@ -249,11 +249,11 @@ impl Sweep {
         let all = 0..self.space.points;
         let combinations: Vec<Vec<usize>> =
             all.clone().map(|point| self.space.at(point)).filter(|at| at[find.axis] == 0).collect();
-        let floor = Floor::new(self, effort.memory_bytes, all);
+        let runner = Runner::new(self, effort.memory_bytes, all);
         let shared = Mutex::new(Shared { results, progress });
         let found = pool::map(&combinations, effort.workers.max(1), |at| {
             let taken = RefCell::default();
-            let search = Search { sweep: self, find, at, floor: &floor, shared: &shared, taken };
+            let search = Search { sweep: self, find, at, runner: &runner, shared: &shared, taken };
             let found = search.run();
             search.give_up_rest();
             found
@@ -274,7 +274,7 @@ struct Search<'s, 'r> {
     sweep: &'s Sweep,
     find: &'s Find,
     at: &'s [usize],
-    floor: &'s Floor<'s>,
+    runner: &'s Runner<'s>,
     shared: &'s Mutex<Shared<'r>>,
     /// Points that were run here.
     taken: RefCell<BTreeSet<u64>>,
@@ -334,7 +334,7 @@ impl Search<'_, '_> {
             at[self.find.axis] = value;
             let point = self.sweep.space.point(&at);
             if !self.taken.borrow().contains(&point) {
-                self.floor.give_up(point);
+                self.runner.give_up(point);
             }
         }
     }
@@ -372,7 +372,7 @@ impl Search<'_, '_> {
         if let Some(known) = shared().results.get(point) {
             return Ok(known.clone());
         }
-        let line = self.floor.run(point);
+        let line = self.runner.run(point);
         self.taken.borrow_mut().insert(point);
         let mut shared = shared();
         // Another search may have run it too, with the same result.

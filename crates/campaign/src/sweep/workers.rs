@@ -27,13 +27,13 @@ pub struct Progress {
     pub failed: u64,
 }
 
-pub(super) struct Floor<'s> {
+pub(super) struct Runner<'s> {
     sweep: &'s Sweep,
     limit: Limit,
     saved: Saved,
 }
 
-impl<'s> Floor<'s> {
+impl<'s> Runner<'s> {
     pub fn new(sweep: &'s Sweep, memory_bytes: u64, points: impl Iterator<Item = u64>) -> Self {
         let mut counts = vec![0; sweep.states()];
         for point in points {
@@ -41,7 +41,7 @@ impl<'s> Floor<'s> {
                 counts[state] += 1;
             }
         }
-        Floor { sweep, limit: Limit::new(memory_bytes), saved: Saved::new(&counts) }
+        Runner { sweep, limit: Limit::new(memory_bytes), saved: Saved::new(&counts) }
     }
 
     /// Runs a point when there is memory for it.
@@ -90,7 +90,7 @@ impl Sweep {
             (0..self.space.points).filter(|point| !results.has(*point)).collect();
         // Points of a state after one another, so that few states are in memory at once.
         pending.sort_by_key(|point| (self.checked[*point as usize].state, *point));
-        let floor = Floor::new(self, effort.memory_bytes, pending.iter().copied());
+        let runner = Runner::new(self, effort.memory_bytes, pending.iter().copied());
         let next = AtomicUsize::new(0);
         let (sender, lines) = mpsc::channel();
         let mut report = |results: &Results| {
@@ -100,11 +100,11 @@ impl Sweep {
         report(results);
         std::thread::scope(|scope| {
             for _ in 0..effort.workers.clamp(1, pending.len().max(1)) {
-                let (sender, floor, next, pending) = (sender.clone(), &floor, &next, &pending);
+                let (sender, runner, next, pending) = (sender.clone(), &runner, &next, &pending);
                 scope.spawn(move || {
                     while let Some(point) = pending.get(next.fetch_add(1, Ordering::Relaxed)) {
                         // Without a receiver the sweep has failed.
-                        if sender.send(floor.run(*point)).is_err() {
+                        if sender.send(runner.run(*point)).is_err() {
                             return;
                         }
                     }
