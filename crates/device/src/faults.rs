@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use crate::flash::DieFault;
+use flash::chips::DieFault;
 use media::{Flip, Harm};
 use runtime::{Rng, Rt, Signal, Span, Time};
 use wire::nvme::entry::Sqe;

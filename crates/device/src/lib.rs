@@ -4,17 +4,14 @@
 //! the link.
 //!
 //! ```text
-//!                  nvme, dcx, block ─► Media ─┬─ Banked, Disks
-//!    DevicePort ─┤                            ├─ drive:  ftl over flash ─► media::nand
-//!                  pages ─► flash             └─ bridge: several media
+//!                  nvme, dcx, block ─► media::Media
+//!    DevicePort ─┤
+//!                  pages ─► flash::chips
 //! ```
 //!
 //! - [`nvme`]: the NVMe controller; [`dcx`] runs alongside it, [`block`] on its own.
 //! - [`pages`]: raw flash pages without a medium, for flash software on the host.
 //! - [`faults`]: fault injection.
-//! - [`flash`]: the chips under a flash translation layer; [`drive`]: both together as a medium; [`bridge`]:
-//!   several media as one; [`collections`]: host-directed GC; [`mapping`]: a map
-//!   on the host.
 //!
 //! ```
 //! use std::rc::Rc;
@@ -43,13 +40,8 @@
 #![warn(missing_docs)]
 
 pub mod block;
-pub mod bridge;
-pub mod collections;
 pub mod dcx;
-pub mod drive;
 pub mod faults;
-pub mod flash;
-pub mod mapping;
 mod moved;
 pub mod nvme;
 pub mod pages;

@@ -2,7 +2,7 @@
 //! programmed once, in order, until their whole block is erased.
 //!
 //! It reaches flash only through the trait [`Pages`]. It has no notion of commands, nor of how pages are
-//! implemented: in a device they are modelled chips (`device::flash`), on a host commands to bare flash
+//! implemented: in a device they are modelled chips (`flash::chips`), on a host commands to bare flash
 //! (`host_flash`).
 //!
 //! ```text

@@ -8,7 +8,7 @@
 //! random writes then remove its regularity.
 //!
 //! The valid units are drawn, and their contents follow from one walk over all units, so a preconditioned
-//! block is a few numbers per superpage (`device/src/flash/laid.rs`) until it is erased.
+//! block is a few numbers per superpage (`flash/src/chips/laid.rs`) until it is erased.
 
 use alloc::vec::Vec;
 

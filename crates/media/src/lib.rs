@@ -8,7 +8,7 @@
 //!                     ├─ Part ───► any medium    the blocks of one of several clients
 //!                     ├─ Banked ─┐               DRAM, PCM: channels, banks, rows
 //!                     ├─ Disks  ─┴► Contents     rotating disks: arms, platters, read-ahead
-//!                     └─ device::drive ─► nand   cells, pages, blocks: rules, errors, wear
+//!                     └─ flash::drive ─► nand   cells, pages, blocks: rules, errors, wear
 //! ```
 //!
 //! [`contents`] stores data without timing: in memory or in a raw image file, whole or as stamps. A plain

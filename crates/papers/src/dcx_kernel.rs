@@ -1,13 +1,12 @@
 //! Vučinić et al., "DC Express" (FAST 2014): the ways in of table 5, as work of the caller's core.
 
 use super::ExhibitError;
-use super::changes::{Change, of, set};
+use super::changes::{Change, of};
 use super::check::{Expected, Mutation, Seen, Spec, Swung};
 use super::dc_express::{looped, through_linux};
 use super::exhibit::{Exhibit, Rule, Subject, Table};
-use super::measure::{Arrivals, Machine, Reads, reads};
+use super::measure::{Machine, Reads};
 use super::setup::Setup;
-use world::interfaces::DCX;
 
 const LINUX: &str = "dc-express-linux";
 const SWUNG: Swung = Swung { plans: &[LINUX], number: None };

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ::device::faults::{FOREVER, Fault, Match, What, When, Which};
-use ::device::flash::DieFault;
+use ::flash::chips::DieFault;
 use runtime::Span;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;

@@ -6,10 +6,10 @@ mod stats;
 use std::path::Path;
 use std::rc::Rc;
 
-use ::device::bridge::Bridge;
-use ::device::drive::Drive;
 use ::device::faults::{Faults, What};
-use ::device::flash::{ChipState, Chips};
+use ::flash::bridge::Bridge;
+use ::flash::chips::{ChipState, Chips};
+use ::flash::drive::Drive;
 use ftl::{Asleep, Options, Pages};
 use media::nand::{Lock, Nand, Spec};
 use media::{Contents, Faulty, Media, Part, Range};

@@ -6,10 +6,10 @@
 
 use std::rc::Rc;
 
-use ::device::bridge::Bridge;
 use ::device::dcx::Tagged;
-use ::device::drive::Drive;
-use ::device::flash::{ChipState, Chips};
+use ::flash::bridge::Bridge;
+use ::flash::chips::{ChipState, Chips};
+use ::flash::drive::Drive;
 use ftl::Options;
 use media::{Blocks, Faulty, Part};
 use runtime::Rt;

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use ::device::drive::Drive;
-use ::device::flash::Chips;
+use ::flash::chips::Chips;
+use ::flash::drive::Drive;
 use ftl::{Asleep, Ftl};
 use media::nand::Nand;
 use media::{Extent, Media, MediaError};

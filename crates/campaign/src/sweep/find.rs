@@ -18,7 +18,7 @@ use crate::explain::pool;
 use super::error::SweepError;
 use super::results::Results;
 use super::spec::Sweep;
-use super::workers::{Effort, Runner, Progress};
+use super::workers::{Effort, Progress, Runner};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Find {

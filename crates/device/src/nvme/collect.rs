@@ -20,7 +20,7 @@ use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use super::Controller;
-use crate::collections::Collections;
+use flash::collections::Collections;
 
 #[derive(Default)]
 pub(super) struct HostControl {

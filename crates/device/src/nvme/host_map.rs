@@ -23,8 +23,8 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use super::data::of_dma;
 use super::namespace::Namespace;
-use crate::mapping::Mapping;
 use crate::scratch_guard::Scratch;
+use flash::mapping::Mapping;
 
 #[derive(Default)]
 pub(super) struct HostMapping {

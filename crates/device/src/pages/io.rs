@@ -8,8 +8,8 @@ use wire::BusAddr;
 use wire::pages::{Answer, Operation, PageAt, RowAt, Spare, Status};
 
 use super::{End, Endpoints, Given, Slot};
-use crate::flash::Chips;
 use crate::scratch_guard::Scratch;
+use flash::chips::Chips;
 
 static ZEROS: [u8; 4096] = [0; 4096];
 

@@ -31,8 +31,8 @@ use wire::pages::{
     ID, LIMITS, Limits, MAGIC, PAGES, PLANES, REACH, STRIDE, Shape, UNIT_BYTES, UNITS,
 };
 
-use crate::flash::Chips;
 use crate::worker::Worker;
+use flash::chips::Chips;
 
 /// Stages that endpoints record, in addition to their costs and those of chips.
 pub const STAGES: &[&str] = &["doorbell", "fetch", "data transfer"];

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use device::flash::{Chips, Options};
+use flash::chips::{Chips, Options};
 use ftl::{Blocks, Erase, Header, Page, PageRead, Pages, Part, Row, Source, Tag, Unit};
 use media::contents::Keep;
 use media::nand::{Geometry, Nand, Profile, Spec, Timing};

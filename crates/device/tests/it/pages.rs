@@ -8,8 +8,8 @@ use std::rc::Rc;
 use bus::link::LinkSpec;
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort};
-use device::flash::{self, Chips};
 use device::pages::{Endpoints, Options};
+use flash::chips::{self, Chips};
 use ftl::Pages;
 use media::contents::Keep;
 use media::nand::{Nand, Profile, Spec};
@@ -49,7 +49,7 @@ impl World {
         let Profile { geometry, errors, timing, .. } = Profile::test();
         let nand = Spec { geometry, keep: Keep::Everything, block_bytes: 512, errors, seed: 7 };
         let options =
-            flash::Options { timing: Some(timing), protected_buffer: false, held_up: false };
+            chips::Options { timing: Some(timing), protected_buffer: false, held_up: false };
         let chips = Rc::new(Chips::new(&rt, Nand::new(nand).unwrap(), options).unwrap());
         let bus = SimBus::new(&rt, spec());
         let options = Options { endpoints: 2, slots: 4, rows: 2, fetch_max: 4 };

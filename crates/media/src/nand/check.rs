@@ -119,7 +119,7 @@ pub fn check(path: &Path) -> Result<Report, Error> {
     let mut looked = Looked::at(path)?;
     let has_journal = looked.scan(path).is_some();
     // A replay is a meaningful check only without other damage. Areas of the state may have rows of blocks
-    // that the journal programs anew, so the file of pages is checked after it.
+    // that the journal programs again, so the file of pages is checked after it.
     if looked.report.damage.is_empty() {
         let replayed = if has_journal { looked.nand.replay(path, false).map(drop) } else { Ok(()) };
         match replayed {
@@ -158,7 +158,7 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Gives up rows that the file of pages has no more. What the journal says is part of the new state.
+/// Gives up rows that the file of pages has no more. The new state has the records of the journal.
 fn repair_pages(path: &Path, report: &mut Report) -> Result<(), Error> {
     let Looked { mut nand, beside, .. } = Looked::at(path)?;
     let replayed = nand.replay(path, false)?;

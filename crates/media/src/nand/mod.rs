@@ -13,7 +13,7 @@
 //!
 //! # Exact
 //!
-//! - Pages are programmed once, in order, after an erase. `device::flash::Chips` panics on what a chip would
+//! - Pages are programmed once, in order, after an erase. `flash::chips::Chips` panics on what a chip would
 //!   reject, since the translation layer keeps these rules.
 //! - A random event depends on the seed, the place and its erase count, and on nothing else: activity of one
 //!   die changes no other's errors, and an immediate second read gives the same result. The number of bit

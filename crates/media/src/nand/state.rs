@@ -297,7 +297,6 @@ impl Nand {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     Refused,
-    /// Their reads fail.
     Accepted,
 }
 

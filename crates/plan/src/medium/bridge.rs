@@ -1,7 +1,7 @@
 //! The table `[medium.bridge]`: several SSD controllers behind a bridge, each with the chips and the FTL of
 //! `[medium.flash]`. It is optional: without it the device has one controller and no bridge.
 
-use device::bridge::{Options, Timing};
+use flash::bridge::{Options, Timing};
 
 use crate::fields::{Fields, Source::Optional};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use device::flash::{self as chips, shape, spare_bytes};
+use flash::chips::{self, shape, spare_bytes};
 use ftl::policy::Choice;
 use ftl::{Cache, Options, Shape, space};
 use media::contents::{Backing, Keep};

@@ -1,6 +1,6 @@
 //! Statistics of flash chips and FTL.
 
-use ::device::flash::{self, Chips};
+use ::flash::chips::{self, Chips};
 use ftl::Stats;
 use runtime::Span;
 
@@ -9,7 +9,7 @@ use runtime::Span;
 pub struct FlashStats {
     /// The FTL, on the device or on the host; none: unknown.
     pub software: Option<Stats>,
-    pub chips: flash::Counts,
+    pub chips: chips::Counts,
     /// Memory of the simulated chips, bytes.
     pub memory_bytes: u64,
 }

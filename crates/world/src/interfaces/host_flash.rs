@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
-use device::flash::Chips;
 use device::pages as front;
+use flash::chips::Chips;
 use ftl::{Cache, Stats};
 use host::InitError;
 use host_flash as driver;
@@ -35,7 +35,7 @@ impl Interface for HostFlash {
         &["collect", "copy", "hand over"]
     );
     const PARTS: &'static [&'static [&'static str]] =
-        &[driver::STAGES, driver::COSTS, device::pages::STAGES, device::flash::STAGES, ftl::STAGES];
+        &[driver::STAGES, driver::COSTS, device::pages::STAGES, flash::chips::STAGES, ftl::STAGES];
     const BARE: bool = true;
     const ARRAY: Option<&'static Row> = Some(&ARRAY);
     type Driver<P: HostPort> = HostFlashDriver<P>;

@@ -7,7 +7,7 @@ use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
 use device::faults::Faults;
-use device::flash::Chips;
+use flash::chips::Chips;
 use ftl::Stats;
 use host::{BlockDevice, InitError};
 use runtime::Rt;

@@ -12,7 +12,7 @@ use bus::sim::{SimDevice, SimHost, SimSpec};
 use bus::vfio_user::{Function, VfioUserDevice};
 use bus::{Buffer, DevicePort, HostPort, Masks, OutOfMemory};
 use device::faults::Faults;
-use device::flash::Chips;
+use flash::chips::Chips;
 use ftl::Stats;
 use host::{BlockDevice, Deallocated, Geometry, InitError, IoError};
 use runtime::Rt;

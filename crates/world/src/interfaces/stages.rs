@@ -82,9 +82,9 @@ pub(super) const NVME_PARTS: &[&[&str]] = &[
     host::nvme::COSTS,
     device::nvme::STAGES,
     device::nvme::COSTS,
-    device::drive::STAGES,
-    device::flash::STAGES,
-    device::bridge::STAGES,
+    flash::drive::STAGES,
+    flash::chips::STAGES,
+    flash::bridge::STAGES,
     media::STAGES,
 ];
 

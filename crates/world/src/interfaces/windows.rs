@@ -12,7 +12,7 @@
 
 use std::rc::Rc;
 
-use ::device::collections::Collections as Directed;
+use ::flash::collections::Collections as Directed;
 use ftl::policy::{GcControl, Window};
 use runtime::Rt;
 

@@ -7,13 +7,13 @@ use runtime::{Log, Rt};
 
 use super::{chips, erase, header, page, part, row, spec, timing};
 
-fn read_slot(chips: &device::flash::Chips, slot: u32) -> Vec<u8> {
+fn read_slot(chips: &flash::chips::Chips, slot: u32) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     chips.lend_slot(slot, &mut |at, run| bytes[at as usize..][..run.len()].copy_from_slice(run));
     bytes
 }
 
-fn read_unit(chips: &device::flash::Chips, at: Place) -> Option<Vec<u8>> {
+fn read_unit(chips: &flash::chips::Chips, at: Place) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 4096];
     let put = &mut |from: u32, run: &[u8]| {
         bytes[from as usize..][..run.len()].copy_from_slice(run);
@@ -150,10 +150,10 @@ fn geometry_without_spare_bytes_is_rejected() {
     let rt = Rt::simulated(None, Log::Off);
     let made = |geometry: Geometry| {
         let options =
-            device::flash::Options { timing: None, protected_buffer: false, held_up: false };
+            flash::chips::Options { timing: None, protected_buffer: false, held_up: false };
         let errors = Errors { codeword_bytes: 512, ..spec().errors };
         let nand = Nand::new(Spec { geometry, errors, block_bytes: 512, ..spec() }).unwrap();
-        device::flash::Chips::new(&rt, nand, options).err().map(|error| error.to_string())
+        flash::chips::Chips::new(&rt, nand, options).err().map(|error| error.to_string())
     };
     let good = spec().geometry;
     assert_eq!(made(good.clone()), None);

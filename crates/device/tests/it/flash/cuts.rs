@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use device::flash::{Chips, Options};
+use flash::chips::{Chips, Options};
 use ftl::{PageRead, Pages, Source, Tag, Unit};
 use media::nand::{Nand, Spec, Suspend, Timing};
 use runtime::{Log, Rt, Span};
@@ -10,7 +10,7 @@ use runtime::{Log, Rt, Span};
 use super::{chips, erase, fill, header, page, part, row, spec, timing};
 
 /// After a cut: read results of the pages of a block of die 0, by plane, and the next programmable page.
-fn after(remains: device::flash::ChipState) -> (Vec<Vec<PageRead>>, Vec<Option<u32>>) {
+fn after(remains: flash::chips::ChipState) -> (Vec<Vec<PageRead>>, Vec<Option<u32>>) {
     let next = [0, 1].map(|plane| remains.nand().next_page(plane * 8)).to_vec();
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, remains, None);
@@ -28,7 +28,7 @@ fn cut(
     timing: Timing,
     ns: u64,
     begin: impl AsyncFnOnce(&Rt, &Chips) + 'static,
-) -> device::flash::ChipState {
+) -> flash::chips::ChipState {
     let nand = Nand::new(Spec { seed, ..spec() }).unwrap();
     let rt = Rt::simulated(None, Log::Off);
     let untimed = chips(&rt, nand, None);

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use device::drive::Drive;
-use device::flash::{Chips, Options};
+use flash::chips::{Chips, Options};
+use flash::drive::Drive;
 use ftl::Pages;
 use media::contents::Keep;
 use media::files::{Fault, Faults, Files};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::flash::{ChipState, Chips, Options as ChipOptions};
+use flash::chips::{ChipState, Chips, Options as ChipOptions};
 use ftl::{Cache, Ftl, Options, Pages};
 use media::contents::Keep;
 use media::nand::{Cell, Errors, Geometry, Nand, Order, Spec, Suspend, Timing};

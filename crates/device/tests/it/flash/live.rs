@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use device::flash::{Chips, Options};
+use flash::chips::{Chips, Options};
 use ftl::{PageRead, Pages, Source, Tag, Unit};
 use media::contents::Keep;
 use media::nand::{Nand, Spec, Suspend, Timing};

@@ -11,7 +11,7 @@ mod schedules;
 
 use std::rc::Rc;
 
-use device::flash::{ChipState, Chips, Options};
+use flash::chips::{ChipState, Chips, Options};
 use ftl::{Blocks, Erase, Header, Page, PageRead, Pages, Part, Row, Source, Unit};
 use media::contents::Keep;
 use media::nand::{Nand, Profile, Spec, Timing};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use device::flash::{ChipState, Chips, Options as ChipOptions};
+use flash::chips::{ChipState, Chips, Options as ChipOptions};
 use ftl::{Ftl, Options, Pages, Shape};
 use media::contents::Keep;
 use media::nand::{Errors, Geometry, Nand, Spec};
@@ -56,7 +56,7 @@ async fn write(ftl: &Ftl<Chips>, times: u64) {
 }
 
 fn ftl_shape() -> Shape {
-    device::flash::shape(nand().geometry(), CHIPS.held_up)
+    flash::chips::shape(nand().geometry(), CHIPS.held_up)
 }
 
 fn pages_of_row(shape: &Shape) -> u64 {

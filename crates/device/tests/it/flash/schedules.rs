@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::flash::{Chips, DieFault};
+use flash::chips::{Chips, DieFault};
 use ftl::{PageRead, Pages, Part};
 use media::nand::{Errors, Nand, Spec, Suspend, Timing, YEAR_S};
 use runtime::{Log, Rt, Span, Traces};
@@ -248,7 +248,7 @@ fn unreadable_die_fails_own_reads_until_fault_ends() {
 
 #[test]
 fn stages_cover_whole_flash_read() {
-    let names = device::flash::STAGES;
+    let names = flash::chips::STAGES;
     let rt = Rt::simulated(Some(Traces::new(1, 4, 10, 0, names)), Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
     let ends = Rc::new(RefCell::new(Vec::new()));

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use bus::sim::SimBus;
-use device::drive::Drive;
-use device::flash::{ChipState, Chips, Options as ChipOptions};
 use device::nvme::Controller;
+use flash::chips::{ChipState, Chips, Options as ChipOptions};
+use flash::drive::Drive;
 use ftl::Pages;
 use media::contents::Keep;
 use media::nand::{Geometry, Nand, Profile, Spec};

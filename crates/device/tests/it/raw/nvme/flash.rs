@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use device::collections::{Collections, Later, Survey};
-use device::mapping::Mapping;
+use flash::collections::{Collections, Later, Survey};
+use flash::mapping::Mapping;
 use ftl::NotCollected;
 use ftl::policy::{Candidate, GcControl, Space};
 use runtime::{Rt, Signal};

@@ -7,7 +7,7 @@ use runtime::{Span, Time};
 use super::Chips;
 use super::die::Work;
 
-/// A die fault. [`crate::faults::FOREVER`] as the duration makes it permanent.
+/// A die fault. The duration `device::faults::FOREVER` makes it permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DieFault {
     /// After the operations already requested, the die does nothing for this time.
