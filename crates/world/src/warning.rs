@@ -52,10 +52,16 @@ impl fmt::Display for Warning {
         match self {
             Warning::Disturbed { thread, found: ThreadUse { elapsed, waited, switches, .. } } => {
                 write!(f, "the {thread} thread lost its core")?;
-                if let Some(waited) = waited {
-                    let percent = waited.0 as f64 * 100.0 / elapsed.0.max(1) as f64;
-                    // The system counts in ticks, so a short run may have waited for more than its length.
-                    write!(f, " for {:.1} % of the run", percent.min(100.0))?;
+                match waited {
+                    // The system counts in ticks: of a short run that is no share of its length.
+                    Some(waited) if waited > elapsed => {
+                        write!(f, " for {waited} by the system's count, in a run of {elapsed}")?;
+                    }
+                    Some(waited) => {
+                        let percent = waited.0 as f64 * 100.0 / elapsed.0.max(1) as f64;
+                        write!(f, " for {percent:.1} % of the run")?;
+                    }
+                    None => {}
                 }
                 let times = if *switches == Some(1) { "time" } else { "times" };
                 match switches {

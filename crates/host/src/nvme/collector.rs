@@ -17,7 +17,7 @@ use core::cell::{Cell, RefCell};
 
 use bus::{Buffer, Cost, HostPort};
 use ftl::policy::{self, Candidate, Choice, Space, Window};
-use runtime::{Rng, Span, race};
+use runtime::{Either, Rng, Span, race};
 use wire::BusAddr;
 use wire::nvme::admin;
 use wire::nvme::collect::{Collect, HostCollection, SuperblockRow, Survey};
@@ -93,6 +93,8 @@ struct Inner<P: HostPort> {
     counts: Cell<CollectorCounts>,
     /// GC parallelism: rows that the device's collector may have in flight.
     gc_parallelism: Cell<u32>,
+    /// Threshold of the device's low-space event, in mapping units; 0: none is set.
+    below: Cell<u32>,
 }
 
 struct Costs {
@@ -131,6 +133,7 @@ impl<P: HostPort> Controller<P> {
             },
             counts: Cell::default(),
             gc_parallelism: Cell::new(1),
+            below: Cell::new(0),
         });
         inner.core.running().await?;
         inner.lead().await?;
@@ -163,7 +166,7 @@ impl<P: HostPort> Inner<P> {
         self.core.keep_on(PAUSE, async || self.lead().await, async || self.collect().await).await;
     }
 
-    /// Enables host-directed GC and sets the threshold of the device's low-space event.
+    /// Enables host-directed GC.
     async fn lead(&self) -> Result<(), InitError> {
         let survey = self.read(true, HEADER_BYTES).await?;
         let superblocks = survey.superblocks.get();
@@ -179,11 +182,22 @@ impl<P: HostPort> Inner<P> {
             table.clear();
             table.resize(superblocks as usize, None);
         }
-        let early = self.options.early + self.options.window.map_or(0, |window| window.early);
-        let below = u32::try_from(self.start(&survey, early)).unwrap_or(u32::MAX).max(1);
+        self.below.set(0);
+        self.notify_below(self.space(&survey).start).await
+    }
+
+    /// Sets the threshold of the device's low-space event, if it is another one. It follows the window: with
+    /// that of an open window the event would be reported outside of it again after each read of the table.
+    async fn notify_below(&self, start: u64) -> Result<(), InitError> {
+        let below = u32::try_from(start).unwrap_or(u32::MAX).max(1);
+        if self.below.get() == below {
+            return Ok(());
+        }
         let value = HostCollection::new().with_below(below).into_bits();
         let build = |cid| admin::set_feature(cid, fid::HOST_COLLECTION, value);
-        self.command("Set Features: host-directed GC", None, build).await.map(|_| ())
+        self.command("Set Features: host-directed GC", None, build).await?;
+        self.below.set(below);
+        Ok(())
     }
 
     /// Current space and the threshold below which to collect now.
@@ -212,14 +226,14 @@ impl<P: HostPort> Inner<P> {
             Next::Work(space) => self.collect_one(space).await,
             Next::Wait => {
                 let rt = self.core.rt();
-                match self.options.window {
-                    None => told.changed(rt, seen).await,
-                    Some(window) => {
-                        let until = window.at(rt.now()).1;
-                        race(told.changed(rt, seen), rt.sleep_until(until)).await;
-                    }
+                let event = told.changed(rt, seen);
+                let called = match self.options.window {
+                    None => Either::First(event.await),
+                    Some(window) => race(event, rt.sleep_until(window.at(rt.now()).1)).await,
+                };
+                if let Either::First(()) = called {
+                    self.count(|counts| counts.calls += 1);
                 }
-                self.count(|counts| counts.calls += 1);
                 Ok(())
             }
         }
@@ -230,6 +244,7 @@ impl<P: HostPort> Inner<P> {
         let all = HEADER_BYTES + ROW_BYTES * self.table.borrow().len() as u64;
         let survey = self.read(true, all).await?;
         let space = self.space(&survey);
+        self.notify_below(space.start).await?;
         if space.left < space.start {
             return Ok(Next::Work(space));
         }

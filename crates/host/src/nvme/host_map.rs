@@ -281,6 +281,21 @@ impl<P: HostPort> Inner<P> {
         }
     }
 
+    /// Clears the places of units in the parts that are known. By parts: a deallocation may be of a whole
+    /// drive.
+    fn clear(&self, units: RangeInclusive<u64>) {
+        let mut parts = self.parts.borrow_mut();
+        let (first, last) = (units.start() / PART_UNITS, units.end() / PART_UNITS);
+        for number in first..=last.min((parts.len() as u64).saturating_sub(1)) {
+            let Some(part) = parts.get_mut(number as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            let begin = units.start().saturating_sub(number * PART_UNITS);
+            let end = (units.end() + 1 - number * PART_UNITS).min(PART_UNITS);
+            part[begin as usize..end as usize].fill(NO_PLACE);
+        }
+    }
+
     fn place(&self, unit: u64) -> u32 {
         match self.parts.borrow().get((unit / PART_UNITS) as usize) {
             Some(Some(part)) => part[(unit % PART_UNITS) as usize],
@@ -481,7 +496,7 @@ impl<P: HostPort> PlacedDisk<P> {
     }
 
     fn unplace(&self, lba: Lba, blocks: u32) {
-        self.map.units(lba, blocks).for_each(|unit| self.map.set(unit, NO_PLACE));
+        self.map.clear(self.map.units(lba, blocks));
     }
 }
 
