@@ -64,9 +64,18 @@ pub(super) const DC_EXPRESS_LONG: &[Item] = &[
 pub(super) const FASTPATH: &[Item] = &[
     Item::Check(fastpath::RANDOM_READS),
     Item::Check(fastpath::RANDOM_WRITES),
+    Item::Check(fastpath::OVER_POLLED),
+    Item::Check(fastpath::BASELINE),
+    Item::Check(fastpath::BASELINE_WRITES),
     Item::Check(fastpath::LESS),
+    Item::Check(fastpath::LESS_WRITES),
+    Item::Check(fastpath::BANDWIDTH),
+    Item::Check(fastpath::LEAST),
+    Item::Check(fastpath::MOST),
     Item::Check(fastpath::IOPS),
     Item::Check(fastpath::BEFORE),
+    Item::Check(fastpath::ON_X86),
+    Item::Check(fastpath::SCALING),
     Item::Shown(fastpath::figures),
 ];
 

@@ -35,6 +35,7 @@ mod dcx_tags;
 mod error;
 mod exhibit;
 mod fastpath;
+mod fastpath_ways;
 mod flash_arrays;
 mod flash_cliff;
 mod flash_pairs;

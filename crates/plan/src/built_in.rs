@@ -6,6 +6,8 @@ const PLANS: &[(&str, &str)] = &[
     ("dc-express-linux", include_str!("../../../plans/dc-express-linux.toml")),
     ("descriptor-blocks", include_str!("../../../plans/descriptor-blocks.toml")),
     ("fastpath", include_str!("../../../plans/fastpath.toml")),
+    ("fastpath-linux", include_str!("../../../plans/fastpath-linux.toml")),
+    ("fastpath-x86", include_str!("../../../plans/fastpath-x86.toml")),
     ("flash-bridge", include_str!("../../../plans/flash-bridge.toml")),
     ("flash-closer", include_str!("../../../plans/flash-closer.toml")),
     ("gen4", include_str!("../../../plans/gen4.toml")),

@@ -74,11 +74,13 @@ pub struct Kernel {
     pub write_behind: bool,
 }
 
-/// Work of a call through a kernel, by stage name: into it, per call, per piece, per line copied, out of it.
+/// Work of a call through a kernel, by stage name: into it, per call, per piece, per line copied, per line
+/// whose cached copies are written back or dropped for DMA, out of it.
 /// The work of the driver on a piece is the cost "block driver".
-pub const PATH_COSTS: &[&str] = &["call entry", "file layer", "block layer", "copy", "call exit"];
+pub const PATH_COSTS: &[&str] =
+    &["call entry", "file layer", "block layer", "copy", "cache sync", "call exit"];
 
-/// Bytes that the cost "copy" of a [`KernelPath`] is of: a cache line.
+/// Bytes that the costs "copy" and "cache sync" of a [`KernelPath`] are of.
 pub const LINE_BYTES: u32 = 64;
 
 /// The way of a call through a kernel to a block driver: the table `[host.path]`.

@@ -439,8 +439,8 @@ fn unknown_plan_lists_the_built_in_plans() {
     assert_eq!(
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
-         dc-express, dc-express-linux, descriptor-blocks, fastpath, flash-bridge, flash-closer, gen4, \
-         live, small-flash, tlc, vortex, \
+         dc-express, dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, \
+         flash-bridge, flash-closer, gen4, live, small-flash, tlc, vortex, \
          vortex-disks"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();

@@ -53,6 +53,7 @@ const STAGES: &[(Resource, &[&str])] = &[
             "file layer",
             "block layer",
             "block driver",
+            "cache sync",
             "call exit",
             "core wait",
             "guard",

@@ -55,6 +55,7 @@ impl Interface for Mailbox {
         "block layer",
         "block driver",
         "copy",
+        "cache sync",
         "call exit",
         "mailbox wait",
         "core wait",

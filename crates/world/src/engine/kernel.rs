@@ -1,6 +1,7 @@
 //! The way of a call through a kernel to a block driver, as work of the caller's core: into the kernel, the
 //! file layer, then piece by piece the block layer, the driver, its command and one copy, and out of the
-//! kernel.
+//! kernel. Where DMA does not see the caches of the cores, their lines are written back or dropped before a
+//! command, and after one that has written to memory dropped again, as they may have been fetched meanwhile.
 //!
 //! A driver that polls waits in the call itself. One that sleeps until an interrupt has its context switches
 //! and its interrupt in the breakdown of its commands.
@@ -25,6 +26,7 @@ pub struct KernelPath {
     block: Layer,
     driver: Layer,
     copy: Layer,
+    sync: Layer,
     exit: Layer,
     piece_bytes: usize,
 }
@@ -44,6 +46,7 @@ impl KernelPath {
             block: layer("block layer"),
             driver: layer("block driver"),
             copy: layer("copy"),
+            sync: layer("cache sync"),
             exit: layer("call exit"),
             piece_bytes: path.piece_bytes as usize,
         })
@@ -83,6 +86,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             let lines = (bytes as u32).div_ceil(LINE_BYTES);
             self.work_of(path.block, 1, &mut caller.op_trace).await;
             self.work_of(path.driver, 1, &mut caller.op_trace).await;
+            self.work_of(path.sync, lines, &mut caller.op_trace).await;
             caller.op_trace.longest.names(at, bytes as u32);
             let result = if kind == OpKind::Write {
                 self.work_of(path.copy, lines, &mut caller.op_trace).await;
@@ -95,6 +99,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             self.rt.detach_trace();
             result.map_err(|error| self.failed(kind, error))?;
             if kind == OpKind::Read {
+                self.work_of(path.sync, lines, &mut caller.op_trace).await;
                 self.work_of(path.copy, lines, &mut caller.op_trace).await;
             }
             from += bytes;

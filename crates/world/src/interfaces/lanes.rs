@@ -74,6 +74,7 @@ const SHARED: Lanes = &[
             "block layer",
             "block driver",
             "copy",
+            "cache sync",
             "call exit",
             "lock wait",
             "lock",

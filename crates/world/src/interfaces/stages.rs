@@ -21,6 +21,7 @@ pub(super) const ABOVE_DRIVER: &[&str] = &[
     "block layer",
     "block driver",
     "copy",
+    "cache sync",
     "call exit",
 ];
 
