@@ -31,13 +31,13 @@ mod plans;
 mod power_cuts;
 mod recorded;
 mod run;
+mod serve_command;
 mod state;
 mod sweep;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use call::Call;
@@ -229,7 +229,7 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
                 (false, []) => Hosts::Apart,
                 (false, clients) => Hosts::Clients(clients),
             };
-            serve(&sets.open(&plan)?, &listen, hosts, interface)
+            serve_command::serve(&sets.open(&plan)?, &listen, hosts, interface)
         }
         Command::Check { plans, json, sets } => plans::check(&plans, &sets, json.as_ref(), call),
         Command::Plans { plan, json } => plans::plans(plan.as_deref(), json.as_ref(), call),
@@ -246,19 +246,4 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Bench(typed) => bench::bench(&typed, call),
         Command::Calibrate(typed) => calibrate::calibrate(&typed, call),
     }
-}
-
-fn serve(
-    plan: &Plan,
-    listen: &Listen,
-    hosts: Hosts<'_>,
-    interface: &'static Row,
-) -> Result<bool, String> {
-    // A closed standard output must not end the server.
-    let report = |address: &Path, what: &str| {
-        let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", address.display());
-    };
-    let served = listen.front_end.serve(interface, plan, &listen.addresses, hosts, &report);
-    served.map_err(|error| error.to_string())?;
-    Ok(true)
 }

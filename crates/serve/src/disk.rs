@@ -97,7 +97,7 @@ impl Client {
 pub struct Disk {
     orders: Option<Sender<Order>>,
     shape: Shape,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Disk {
@@ -121,9 +121,17 @@ impl Disk {
         let (ready, is_ready) = sync_channel(1);
         let plan = plan_for_clients(row, plan)?;
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
-            let ready_too = ready.clone();
-            if let Err(error) = run(row, &plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {
-                let _ = ready.send(Err(error));
+            let started = std::cell::Cell::new(false);
+            let result = run(row, &plan, taken, |shape| {
+                started.set(true);
+                drop(ready.send(Ok(shape)));
+            });
+            match result {
+                Err(error) if !started.get() => {
+                    let _ = ready.send(Err(error));
+                    Ok(())
+                }
+                result => result,
             }
         });
         let thread = Some(thread.map_err(RunError::of)?);
@@ -140,6 +148,16 @@ impl Disk {
         let (tell, done) = channel();
         let orders = self.orders.clone().expect("until it is dropped");
         (Client { orders, tell }, done)
+    }
+
+    /// Ends the drive, once its clients are dropped: what was written is flushed, and its state is saved.
+    ///
+    /// # Errors
+    /// The driver cannot stop the device, or the state cannot be saved.
+    pub fn save(mut self) -> Result<(), RunError> {
+        self.orders = None;
+        let thread = self.thread.take().expect("until it is dropped");
+        thread.join().unwrap_or(Err(RunError::Panicked("the drive's thread")))
     }
 
     /// Whether the drive's thread has ended: there are no further completions.
@@ -189,6 +207,7 @@ fn run(
         }
         driver.stop().await.map_err(RunError::Driver)
     });
+    rt.block_on(device.flush());
     device.switch_off().save(plan)?;
     ended
 }

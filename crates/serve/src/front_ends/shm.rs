@@ -36,11 +36,12 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
         return extents::serve(job);
     }
     let (socket, events) = job.first();
-    let server = Server::bind(socket).map_err(RunError::of)?;
+    let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());
     let mut kept = Some(medium(&job.plan)?);
     let register_bytes = (job.row.register_bytes)(&job.plan);
-    Err(one_at_a_time(
+    one_at_a_time(
         &events,
+        job.control,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let before = kept.take().expect("the last session has returned it");
@@ -48,7 +49,10 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
             kept = Some(after);
             Ok(end)
         },
-    ))
+    )?;
+    kept.expect("the last session has returned it").save(&job.plan)?;
+    events.stopped();
+    Ok(())
 }
 
 fn session(
@@ -62,13 +66,18 @@ fn session(
     let device = Device::start(job.row, shared.device(&rt), kept, Clock::Wall, &job.plan)?;
     let end = match client.welcome() {
         Ok(()) => {
-            rt.block_on(until(&rt, || client.is_gone() || device.is_down()));
+            let stop = job.control.stop();
+            let is_over = || client.is_gone() || device.is_down() || stop.is_requested();
+            rt.block_on(until(&rt, is_over));
             End::Disconnected
         }
         Err(error) => End::Dropped(error.kind.to_string()),
     };
     for (name, injected) in device.fault_counts() {
         events.note(format_args!("fault {name}: injected {injected} times"));
+    }
+    if job.control.stop().is_requested() {
+        rt.block_on(device.flush());
     }
     let mut kept = device.switch_off();
     // Unflushed data is lost if the process ends now; otherwise the next client reads it.
