@@ -41,7 +41,7 @@ def expect_stopped(context, server, code=0):
 
 
 def stop_campaign(context, plan, front_end, sets, stops, answers):
-    """A stop after up to so many answers, again and again; the next start has all that was flushed."""
+    """A stop after up to so many answers, again and again; the next start has all that was answered, flushed or not."""
     ledger = None
     for number in range(stops + 1):
         server = Server(context.program, context.folder, plan, front_end, sets, name=f"stop{number}")
@@ -49,7 +49,7 @@ def stop_campaign(context, plan, front_end, sets, stops, answers):
             client = server.client()
             if ledger is None:
                 ledger = Ledger(client.block_bytes, context.seed)
-            context.check(client, ledger, when=f"after stop {context.row.tried}: ")
+            context.check(client, ledger, newest=True, when=f"after stop {context.row.tried}: ")
             if number == stops:
                 client.close()
                 server.process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@
 //!
 //! - [`nvme`]: the NVMe controller; [`dcx`] runs alongside it, [`block`] on its own.
 //! - [`pages`]: raw flash pages without a medium, for flash software on the host.
-//! - [`faults`]: fault injection.
+//! - [`faults`]: fault injection; [`meter`]: counts and latencies.
 //! - [`flash`]: the chips under a flash translation layer; [`drive`]: both together as a medium; [`bridge`]:
 //!   several media as one; [`collections`]: host-directed GC; [`mapping`]: a map
 //!   on the host.
@@ -50,6 +50,7 @@ pub mod drive;
 pub mod faults;
 pub mod flash;
 pub mod mapping;
+pub mod meter;
 mod moved;
 pub mod nvme;
 pub mod pages;

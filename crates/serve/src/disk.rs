@@ -3,16 +3,20 @@
 //! Device and driver share one thread. Requests go to it over one channel; completions come back over a
 //! channel per client. Data is copied in both directions: for speed there is libfnvme.
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::task::Poll;
 use std::thread::JoinHandle;
 
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
-use runtime::{Log, Pool, Rt, STD_CLOCK};
+use runtime::{Either, Log, Pool, Rt, STD_CLOCK, race};
 use wire::Lba;
 
+use crate::control::{Control, Drive};
 use crate::plan_for_clients;
 use plan::Plan;
 use world::device::{Clock, Device, MediumState};
@@ -117,14 +121,27 @@ impl Disk {
     /// # Errors
     /// The drive does not start, or its medium keeps only stamps.
     pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
+        let control = Control::new().map_err(RunError::of)?;
+        let plan = plan_for_clients(row, plan)?;
+        let drive = control.add(row, Path::new("disk"), &plan, 0, false);
+        Disk::controlled(row, &plan, drive)
+    }
+
+    /// As [`of_plan`](Disk::of_plan), for a plan that has been prepared; `drive` controls it.
+    pub(crate) fn controlled(
+        row: &'static Row,
+        plan: &Plan,
+        drive: Arc<Drive>,
+    ) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
-        let plan = plan_for_clients(row, plan)?;
+        let plan = plan.clone();
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
-            let started = std::cell::Cell::new(false);
-            let result = run(row, &plan, taken, |shape| {
-                started.set(true);
-                drop(ready.send(Ok(shape)));
+            let started = Cell::new(false);
+            let result = run(row, &plan, &taken, &drive, |shape| {
+                if !started.replace(true) {
+                    drop(ready.send(Ok(shape)));
+                }
             });
             match result {
                 Err(error) if !started.get() => {
@@ -175,24 +192,51 @@ impl Drop for Disk {
     }
 }
 
+/// Runs the drive until all clients are dropped, again after each power cut.
 fn run(
     row: &'static Row,
     plan: &Plan,
-    orders: Receiver<Order>,
-    ready: impl FnOnce(Shape),
+    orders: &Receiver<Order>,
+    drive: &Drive,
+    ready: impl Fn(Shape),
 ) -> Result<(), RunError> {
-    let shared = world::shared(row, plan)?;
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
-    let device = Device::start(row, shared.device(&rt), kept, Clock::Wall, plan)?;
+    loop {
+        let (after, ended) = run_once(row, kept, orders, drive, &ready)?;
+        kept = after;
+        if ended {
+            return kept.save(plan);
+        }
+        // What was submitted before the cut is lost with its clients.
+        orders.try_iter().for_each(drop);
+        if !drive.wait_for_power() {
+            return kept.save(plan);
+        }
+        orders.try_iter().for_each(drop);
+    }
+}
+
+/// Runs the drive until the power is cut, or all clients are dropped: then the second value is true.
+fn run_once(
+    row: &'static Row,
+    kept: MediumState,
+    orders: &Receiver<Order>,
+    drive: &Drive,
+    ready: &impl Fn(Shape),
+) -> Result<(MediumState, bool), RunError> {
+    let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
+    let shared = world::shared(row, &plan)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let (port, watched) = (shared.device(&rt), drive.is_watched());
+    let device = Device::start_with(row, port, kept, Clock::Wall, &plan, watched)?;
     let host = shared.host(&rt);
-    let ended = rt.block_on(async {
-        let driver = row.connect(vec![host], plan).await.map_err(RunError::of)?;
+    let serving = async {
+        let driver = row.connect(vec![host], &plan).await.map_err(RunError::of)?;
         let disk = driver.disk(0);
         ready(Shape { geometry: disk.geometry(), deallocated: disk.deallocated() });
         let places = Rc::new(Pool::new([(); UNDER_WAY]));
-        while let Some(order) = next(&rt, &orders).await {
+        while let Some(order) = next(&rt, orders).await {
             places.take(&rt).await;
             let (disk, places, spawner) = (driver.disk(0), places.clone(), rt.clone());
             rt.spawn(async move {
@@ -206,10 +250,24 @@ fn run(
             places.take(&rt).await;
         }
         driver.stop().await.map_err(RunError::Driver)
-    });
-    rt.block_on(device.flush());
-    device.switch_off().save(plan)?;
-    ended
+    };
+    let attended = async {
+        drive.attend(&rt, &device, seen).await;
+        if drive.is_powered() {
+            // The server stops: its clients end, and with them the drive.
+            std::future::pending::<()>().await;
+        }
+    };
+    let ended = rt.block_on(race(serving, attended));
+    drive.account(&rt, &device);
+    match ended {
+        Either::First(ended) => {
+            rt.block_on(device.flush());
+            let kept = device.switch_off();
+            ended.map(|()| (kept, true))
+        }
+        Either::Second(()) => Ok((device.cut(), false)),
+    }
 }
 
 /// Waits for the next order; `None` when all senders are dropped.

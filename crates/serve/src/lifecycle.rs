@@ -8,8 +8,9 @@ use std::fmt::Display;
 
 use world::RunError;
 
-use crate::{Control, Events};
+use crate::control::Drive;
 use crate::events::End;
+use crate::{Control, Events};
 
 /// Serves one client after another. `accept` waits for the next client; `session` serves it until it leaves.
 ///
@@ -20,10 +21,11 @@ use crate::events::End;
 pub(crate) fn one_at_a_time<C, E: Display>(
     events: &Events<'_>,
     control: &Control,
+    drive: Option<&Drive>,
     mut accept: impl FnMut() -> Result<C, E>,
     mut session: impl FnMut(C) -> Result<End, RunError>,
 ) -> Result<(), RunError> {
-    while !control.stop().is_requested() {
+    while drive.is_none_or(Drive::wait_for_power) && !control.stop().is_requested() {
         events.waiting();
         let client = match accept() {
             Ok(client) => client,
@@ -33,7 +35,12 @@ pub(crate) fn one_at_a_time<C, E: Display>(
                 continue;
             }
         };
+        if drive.is_some_and(|drive| !drive.is_powered()) {
+            events.ended(&End::Dropped("the power is off".into()));
+            continue;
+        }
         events.connected();
+        let _entered = drive.map(|drive| drive.enter("", None));
         let end = session(client)?;
         events.ended(&match control.stop().is_requested() {
             true => End::Dropped("the server stops".into()),

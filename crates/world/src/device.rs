@@ -12,7 +12,7 @@ use ::device::faults::{Faults, What};
 use ::device::flash::{ChipState, Chips};
 use ftl::{Asleep, Options, Pages};
 use media::nand::{Lock, Nand, Spec};
-use media::{Contents, Faulty, Media, Part, Range};
+use media::{Blocks, Contents, Faulty, Media, Part, Range};
 use runtime::Rt;
 
 use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
@@ -284,6 +284,22 @@ impl Device {
         clock: Clock,
         plan: &Plan,
     ) -> Result<Device, RunError> {
+        Device::start_with(row, port, state, clock, plan, false)
+    }
+
+    /// As [`start`](Device::start). A device that is `watched` counts its commands, and its faults can
+    /// change.
+    ///
+    /// # Errors
+    /// As [`start`](Device::start).
+    pub fn start_with<P: DeviceSide>(
+        row: &'static Row,
+        port: P,
+        state: MediumState,
+        clock: Clock,
+        plan: &Plan,
+        watched: bool,
+    ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
         let state = match state {
             MediumState::Flash(state) if row.bare => {
@@ -294,10 +310,13 @@ impl Device {
         let front = front::<P>(row)?;
         let (medium, dies) = Device::medium(&rt, state, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
+        if watched {
+            faults.meter.watch();
+        }
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
-        let faults = (!plan.faults.is_empty()).then_some(faults);
+        let faults = (watched || !plan.faults.is_empty()).then_some(faults);
         Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
     }
 
@@ -442,6 +461,22 @@ impl Device {
         self.faults.as_ref().is_some_and(|faults| faults.is_down())
     }
 
+    /// Changes the timing of the medium while it runs.
+    ///
+    /// # Errors
+    /// The key of the plan that cannot change, or that the medium lacks.
+    pub fn retime(&self, plan: &Plan) -> Result<(), String> {
+        let (DeviceBacking::Medium(Medium::Blocks(Blocks::Banked(medium))), Some(timing)) =
+            (&self.backing, plan.medium.timing())
+        else {
+            return Err("medium.kind: expected a medium with the table medium.timing".into());
+        };
+        medium.retime(timing).map_err(|key| match key {
+            "pace" => "medium.pace: found immediate, expected modelled".into(),
+            key => format!("medium.timing.{key}: cannot change while the drive runs"),
+        })
+    }
+
     /// Waits until a fault takes the link down. Never returns without such a fault.
     pub async fn link_down(&self, rt: &Rt) {
         match &self.faults {
@@ -459,6 +494,9 @@ impl Device {
         if let DeviceBacking::Medium(Medium::Bridged { bridge, .. }) = &self.backing {
             let _ = self.rt.block_on(bridge.flush());
         }
+        if let Some(faults) = &self.faults {
+            faults.harm.forget_volatile();
+        }
         self.cut()
     }
 
@@ -467,6 +505,11 @@ impl Device {
     /// # Panics
     /// If a task of another executor holds a part of the device.
     pub fn cut(self) -> MediumState {
+        if let (DeviceBacking::Medium(medium), Some(faults)) = (&self.backing, &self.faults)
+            && faults.harm.has_volatile()
+        {
+            self.rt.block_on(faults.harm.lose(medium));
+        }
         self.rt.drop_tasks();
         const HELD: &str = "the device's tasks are gone";
         match self.backing {

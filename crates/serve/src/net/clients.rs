@@ -11,9 +11,10 @@ use runtime::Span;
 use world::RunError;
 
 use super::socket::{Incoming, Network, Socket, Stream};
-use crate::{Control, Events};
+use crate::control::Drive;
 use crate::events::End;
 use crate::front_end::Limits;
+use crate::{Control, Events};
 
 /// Timeout for the slot of a dropped client to become free: its thread ends at its next read or write.
 const LEAVING: Duration = Duration::from_secs(1);
@@ -32,6 +33,7 @@ pub(crate) fn many_at_a_time(
     limits: &'static Limits,
     events: &Events<'_>,
     control: &Control,
+    drive: &Drive,
     device_has_ended: impl Fn() -> bool,
     session: impl Fn(&Admitted<'_>) -> io::Result<()> + Sync,
 ) -> Result<(), RunError> {
@@ -53,6 +55,10 @@ pub(crate) fn many_at_a_time(
                     continue;
                 }
             };
+            if !drive.is_powered() {
+                events.ended(&End::Dropped("the power is off".into()));
+                continue;
+            }
             if let Err(why) = clients.admit(&stream) {
                 events.ended(&End::Dropped(why.to_string()));
                 continue;
@@ -60,6 +66,8 @@ pub(crate) fn many_at_a_time(
             let (clients, session, own) = (&clients, &session, stream.clone());
             let thread = Builder::new().name("client".into()).spawn_scoped(scope, move || {
                 events.connected();
+                let network = own.network().map(|network| network.to_string());
+                let _entered = drive.enter(&network.unwrap_or_default(), Some(&own));
                 events.ended(&match session(&Admitted { stream: &own, clients }) {
                     Ok(()) => End::Disconnected,
                     Err(error) => End::Dropped(error.to_string()),

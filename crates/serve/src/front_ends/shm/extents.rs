@@ -32,7 +32,8 @@ struct Session {
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let stop = job.control.stop();
     let bind = |path| Ok(Server::bind(path).map_err(RunError::of)?.until(stop.clone()));
-    let servers = job.addresses.iter().map(|path| bind(path)).collect::<Result<Vec<_>, RunError>>()?;
+    let servers =
+        job.addresses.iter().map(|path| bind(path)).collect::<Result<Vec<_>, RunError>>()?;
     let kept = medium(&job.plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let ranges = one_device::ranges(job);
@@ -69,6 +70,7 @@ fn socket(
     one_at_a_time(
         events,
         job.control,
+        None,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let ((refused, refusals), (end, ended)) = (channel(), channel());

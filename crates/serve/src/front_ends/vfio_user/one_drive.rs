@@ -118,6 +118,7 @@ fn socket(
     one_at_a_time(
         events,
         job.control,
+        None,
         || accept(server, function),
         |mut session| {
             let (refused, refusals) = channel();

@@ -1,7 +1,7 @@
 //! One device per socket, each with its own contents.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
 use bus::vfio_user::{DeviceEnd, Function, Server, Session, Why};
@@ -12,8 +12,8 @@ use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 
 use super::{accept, bind, end_of, no_thread};
+use crate::control::Drive;
 use crate::events::End;
-use crate::control::polled;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::{Control, Events, medium};
@@ -22,15 +22,28 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
     let mut sockets = Vec::new();
     for (number, server) in bind(job)?.into_iter().enumerate() {
         let plan = plan_of(&job.plan, number);
-        sockets.push(Socket { row: job.row, kept: Mutex::new(Some(medium(&plan)?)), plan, server, is_saved: AtomicBool::new(false) });
+        let address = &job.addresses[number];
+        let drive = job.control.add(job.row, address, &plan, number as u32, false);
+        sockets.push(Socket {
+            row: job.row,
+            drive,
+            kept: Mutex::new(Some(medium(&plan)?)),
+            plan,
+            server,
+            is_saved: AtomicBool::new(false),
+        });
     }
     std::thread::scope(|scope| {
         for (address, socket) in job.addresses.iter().zip(&sockets) {
             one_thread_each(scope, job.events(address), move |events| {
                 let next = || accept(&socket.server, function);
                 let session = |session| socket.session(events, job.control, session);
-                one_at_a_time(events, job.control, next, session)?;
-                socket.kept().take().expect("the last session has returned it").save(&socket.plan)?;
+                one_at_a_time(events, job.control, Some(&socket.drive), next, session)?;
+                socket
+                    .kept()
+                    .take()
+                    .expect("the last session has returned it")
+                    .save(&socket.plan)?;
                 socket.is_saved.store(true, Ordering::Relaxed);
                 events.stopped();
                 Ok(())
@@ -54,6 +67,7 @@ fn plan_of(plan: &Plan, number: usize) -> Plan {
 
 struct Socket {
     row: &'static Row,
+    drive: Arc<Drive>,
     plan: Plan,
     server: Server,
     /// The medium between two sessions. A session takes it in its thread, so it is still here if that thread
@@ -109,15 +123,20 @@ impl Socket {
         let mut kept = self.kept().take().expect("the last session has returned it");
         let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let mut port = end.port(&rt);
+        let _turn = self.drive.turn();
         loop {
-            let device = Device::start(self.row, port.clone(), kept, Clock::Wall, &self.plan)?;
-            let stop = polled(&rt, || control.stop().is_requested());
-            let ends = race(device.link_down(&rt), stop);
+            let ((plan, seen), watched) = (self.drive.plan(), self.drive.is_watched());
+            let at = port.clone();
+            let device = Device::start_with(self.row, at, kept, Clock::Wall, &plan, watched)?;
+            let attended = self.drive.attend(&rt, &device, seen);
+            let ends = race(device.link_down(&rt), attended);
             let why = rt.block_on(race(port.attend(), ends));
             if control.stop().is_requested() {
                 rt.block_on(device.flush());
             }
-            kept = device.switch_off();
+            self.drive.account(&rt, &device);
+            let is_cut = !self.drive.is_powered();
+            kept = if is_cut { device.cut() } else { device.switch_off() };
             match why {
                 Either::First(Why::Left) | Either::Second(_) => break,
                 Either::First(Why::Reset) => {
