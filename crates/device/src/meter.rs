@@ -1,4 +1,4 @@
-//! Counts and latencies of commands, for who watches a running device.
+//! Counts and latencies of the commands of a watched device.
 //!
 //! Unwatched it costs two predictable branches for each command. Watched, the clock is read at the beginning
 //! and at the end of a command; nothing is allocated after [`Meter::watch`].
@@ -144,7 +144,7 @@ impl Counts {
     }
 }
 
-/// What a meter has counted.
+/// Counts of a meter at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// One for each of [`Kind::ALL`].
@@ -212,7 +212,7 @@ impl Meter {
         second.buckets[bucket(ns)] += 1;
     }
 
-    /// What was counted, with the complete seconds before `now`.
+    /// The counts so far, with the complete seconds before `now`.
     pub fn snapshot(&self, now: Time) -> Snapshot {
         let counted = self.counted.borrow();
         let current = now.0 / Span::s(1).0;

@@ -437,7 +437,7 @@ mod tests {
         bytes
     }
 
-    /// A host writes two versions of 64 blocks, each flushed, and the power is cut. Returns the versions found.
+    /// A host writes two versions of 64 blocks, each flushed. Returns the versions found after a power cut.
     fn found_after_cut(ignores: bool) -> Vec<u8> {
         let rt = Rt::simulated(None, Log::Off);
         let (medium, harm) = faulty(&rt);

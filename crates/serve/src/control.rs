@@ -23,6 +23,8 @@ use plan::Plan;
 use runtime::Rt;
 use world::interfaces::Row;
 
+use crate::Client;
+
 pub use drive::Drive;
 pub use metrics::{Metrics, MetricsError};
 pub use socket::{ControlSocket, LINE_BYTES_MAX};
@@ -68,10 +70,24 @@ impl Control {
         address: &Path,
         plan: &Plan,
         number: u32,
-        shared: bool,
     ) -> Arc<Drive> {
         let watched = self.reopen.is_some();
-        let drive = Drive::new(row, address, plan.clone(), number, shared, watched, &self.stop);
+        self.with(Drive::new(row, address, plan.clone(), number, watched, &self.stop))
+    }
+
+    /// Adds the address of a client that shares a drive: its connections are known, and no more.
+    pub(crate) fn add_shared(
+        &self,
+        row: &'static Row,
+        address: &Path,
+        plan: &Plan,
+        client: Option<&Client>,
+    ) -> Arc<Drive> {
+        let drive = Drive::new(row, address, plan.clone(), 0, false, &self.stop);
+        self.with(drive.shared_by(client.map(|client| client.name.as_str())))
+    }
+
+    fn with(&self, drive: Drive) -> Arc<Drive> {
         let drive = Arc::new(drive);
         self.drives().push(drive.clone());
         drive

@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::task::Poll;
 use std::thread::JoinHandle;
@@ -55,6 +56,8 @@ struct Order {
     operation: Operation,
     durable: bool,
     tell: Sender<Done>,
+    /// Number of power cuts before its client connected.
+    cuts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,7 @@ pub struct Shape {
 pub struct Client {
     orders: Sender<Order>,
     tell: Sender<Done>,
+    cuts: u32,
 }
 
 impl Client {
@@ -84,9 +88,9 @@ impl Client {
         operation: Operation,
         durable: bool,
     ) -> Result<(), RunError> {
-        let tell = self.tell.clone();
+        let (tell, cuts) = (self.tell.clone(), self.cuts);
         self.orders
-            .send(Order { tag, offset, operation, durable, tell })
+            .send(Order { tag, offset, operation, durable, tell, cuts })
             .map_err(|_| RunError::Other("the drive has ended".into()))
     }
 
@@ -101,6 +105,7 @@ impl Client {
 pub struct Disk {
     orders: Option<Sender<Order>>,
     shape: Shape,
+    cuts: Arc<AtomicU32>,
     thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
@@ -123,7 +128,7 @@ impl Disk {
     pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
         let control = Control::new().map_err(RunError::of)?;
         let plan = plan_for_clients(row, plan)?;
-        let drive = control.add(row, Path::new("disk"), &plan, 0, false);
+        let drive = control.add(row, Path::new("disk"), &plan, 0);
         Disk::controlled(row, &plan, drive)
     }
 
@@ -136,9 +141,11 @@ impl Disk {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
         let plan = plan.clone();
+        let cuts = Arc::new(AtomicU32::new(0));
+        let counted = cuts.clone();
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
             let started = Cell::new(false);
-            let result = run(row, &plan, &taken, &drive, |shape| {
+            let result = run(row, &plan, &taken, &drive, &counted, |shape| {
                 if !started.replace(true) {
                     drop(ready.send(Ok(shape)));
                 }
@@ -153,7 +160,7 @@ impl Disk {
         });
         let thread = Some(thread.map_err(RunError::of)?);
         let shape = is_ready.recv().map_err(RunError::of)??;
-        Ok(Disk { orders: Some(orders), shape, thread })
+        Ok(Disk { orders: Some(orders), shape, cuts, thread })
     }
 
     pub fn shape(&self) -> Shape {
@@ -164,7 +171,8 @@ impl Disk {
     pub fn client(&self) -> (Client, Receiver<Done>) {
         let (tell, done) = channel();
         let orders = self.orders.clone().expect("until it is dropped");
-        (Client { orders, tell }, done)
+        let cuts = self.cuts.load(Ordering::Acquire);
+        (Client { orders, tell, cuts }, done)
     }
 
     /// Ends the drive, once its clients are dropped: what was written is flushed, and its state is saved.
@@ -198,22 +206,22 @@ fn run(
     plan: &Plan,
     orders: &Receiver<Order>,
     drive: &Drive,
+    cuts: &AtomicU32,
     ready: impl Fn(Shape),
 ) -> Result<(), RunError> {
     let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
     loop {
-        let (after, ended) = run_once(row, kept, orders, drive, &ready)?;
+        // A cut loses the orders of clients that had connected before it.
+        let is_lost = |order: &Order| order.cuts != cuts.load(Ordering::Acquire);
+        let count_cut = || {
+            cuts.fetch_add(1, Ordering::AcqRel);
+        };
+        let (after, ended) = run_once(row, kept, orders, drive, &is_lost, &count_cut, &ready)?;
         kept = after;
-        if ended {
+        if ended || !drive.wait_for_power() {
             return kept.save(plan);
         }
-        // What was submitted before the cut is lost with its clients.
-        orders.try_iter().for_each(drop);
-        if !drive.wait_for_power() {
-            return kept.save(plan);
-        }
-        orders.try_iter().for_each(drop);
     }
 }
 
@@ -223,6 +231,8 @@ fn run_once(
     kept: MediumState,
     orders: &Receiver<Order>,
     drive: &Drive,
+    is_lost: &impl Fn(&Order) -> bool,
+    count_cut: &impl Fn(),
     ready: &impl Fn(Shape),
 ) -> Result<(MediumState, bool), RunError> {
     let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
@@ -237,10 +247,13 @@ fn run_once(
         ready(Shape { geometry: disk.geometry(), deallocated: disk.deallocated() });
         let places = Rc::new(Pool::new([(); UNDER_WAY]));
         while let Some(order) = next(&rt, orders).await {
+            if is_lost(&order) {
+                continue;
+            }
             places.take(&rt).await;
             let (disk, places, spawner) = (driver.disk(0), places.clone(), rt.clone());
             rt.spawn(async move {
-                let Order { tag, offset, operation, durable, tell } = order;
+                let Order { tag, offset, operation, durable, tell, cuts: _ } = order;
                 let result = perform(&disk, offset, operation, durable).await;
                 places.give(&spawner, ());
                 let _ = tell.send(Done { tag, result });
@@ -266,7 +279,11 @@ fn run_once(
             let kept = device.switch_off();
             ended.map(|()| (kept, true))
         }
-        Either::Second(()) => Ok((device.cut(), false)),
+        Either::Second(()) => {
+            // Before the turn ends: the next client is admitted after that.
+            count_cut();
+            Ok((device.cut(), false))
+        }
     }
 }
 

@@ -21,11 +21,11 @@ use crate::{Control, Events};
 pub(crate) fn one_at_a_time<C, E: Display>(
     events: &Events<'_>,
     control: &Control,
-    drive: Option<&Drive>,
+    drive: &Drive,
     mut accept: impl FnMut() -> Result<C, E>,
     mut session: impl FnMut(C) -> Result<End, RunError>,
 ) -> Result<(), RunError> {
-    while drive.is_none_or(Drive::wait_for_power) && !control.stop().is_requested() {
+    while drive.wait_for_power() {
         events.waiting();
         let client = match accept() {
             Ok(client) => client,
@@ -35,12 +35,12 @@ pub(crate) fn one_at_a_time<C, E: Display>(
                 continue;
             }
         };
-        if drive.is_some_and(|drive| !drive.is_powered()) {
+        if !drive.is_powered() {
             events.ended(&End::Dropped("the power is off".into()));
             continue;
         }
         events.connected();
-        let _entered = drive.map(|drive| drive.enter("", None));
+        let _entered = drive.enter(None);
         let end = session(client)?;
         events.ended(&match control.stop().is_requested() {
             true => End::Dropped("the server stops".into()),

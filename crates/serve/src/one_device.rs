@@ -54,7 +54,8 @@ pub(crate) fn save(job: &Job<'_>, rt: &Rt, device: Rc<Device>) -> Result<(), Run
 }
 
 /// Commands of one session that were refused as outside the client's extent. They are sent to the thread of
-/// its socket: the first at once, the others at its end, so that a client cannot fill the log.
+/// its socket: over shared memory the first at once, and the others at its end, so that a client cannot fill
+/// the log.
 pub(crate) struct Refusals {
     before: u64,
     sent: bool,

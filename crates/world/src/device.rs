@@ -1,6 +1,7 @@
 //! The device side of a world: medium, front end and fault injection. The types are the same with and without
 //! faults; without faults a command pays a few predictable branches.
 
+mod retime;
 mod stats;
 
 use std::path::Path;
@@ -12,7 +13,7 @@ use ::device::faults::{Faults, What};
 use ::device::flash::{ChipState, Chips};
 use ftl::{Asleep, Options, Pages};
 use media::nand::{Lock, Nand, Spec};
-use media::{Blocks, Contents, Faulty, Media, Part, Range};
+use media::{Contents, Faulty, Media, Part, Range};
 use runtime::Rt;
 
 use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
@@ -459,22 +460,6 @@ impl Device {
     /// Whether a fault has taken the link down.
     pub fn is_down(&self) -> bool {
         self.faults.as_ref().is_some_and(|faults| faults.is_down())
-    }
-
-    /// Changes the timing of the medium while it runs.
-    ///
-    /// # Errors
-    /// The key of the plan that cannot change, or that the medium lacks.
-    pub fn retime(&self, plan: &Plan) -> Result<(), String> {
-        let (DeviceBacking::Medium(Medium::Blocks(Blocks::Banked(medium))), Some(timing)) =
-            (&self.backing, plan.medium.timing())
-        else {
-            return Err("medium.kind: expected a medium with the table medium.timing".into());
-        };
-        medium.retime(timing).map_err(|key| match key {
-            "pace" => "medium.pace: found immediate, expected modelled".into(),
-            key => format!("medium.timing.{key}: cannot change while the drive runs"),
-        })
     }
 
     /// Waits until a fault takes the link down. Never returns without such a fault.

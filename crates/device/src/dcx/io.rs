@@ -98,7 +98,6 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// Counts a completed command.
     #[cold]
     fn meter(&self, request: &Result<Request, Code>, since: Time, is_ok: bool) {
         let (kind, bytes) = match request {

@@ -198,7 +198,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Counts a completed command.
     #[cold]
     fn meter(&self, job: &Job, since: Time, status: Status) {
         if job.qid == QueueId::ADMIN {

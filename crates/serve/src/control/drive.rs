@@ -20,14 +20,14 @@ const ANSWER: Span = Span::s(5);
 /// Interval of checks, for the answer and of a paused device.
 const CHECK: Span = Span::ms(1);
 
-/// See the module documentation.
 pub struct Drive {
     /// The address that it is served at.
     pub(super) name: String,
     pub(super) row: &'static Row,
-    /// Number of its files.
+    /// Its files have this number as their suffix; the first has none.
     pub(super) number: u32,
-    /// Several clients share it.
+    /// Name of the client of this address.
+    client: String,
     pub(super) shared: bool,
     pub(super) watched: bool,
     stop: Arc<Stop>,
@@ -39,7 +39,7 @@ pub struct Drive {
     clients: Mutex<Clients>,
 }
 
-/// What a request changes.
+/// Settings that requests change, for the next look of the device thread.
 pub(super) struct Settings {
     /// The plan, with the faults and times that it has now.
     pub(super) plan: Plan,
@@ -50,7 +50,7 @@ pub(super) struct Settings {
     save: bool,
 }
 
-/// What the device thread has posted.
+/// The latest counts and results of the device thread.
 #[derive(Clone, Default)]
 pub(super) struct Posted {
     /// Of the device that runs, or ran last.
@@ -122,7 +122,6 @@ impl Drive {
         address: &Path,
         plan: Plan,
         number: u32,
-        shared: bool,
         watched: bool,
         stop: &Arc<Stop>,
     ) -> Drive {
@@ -132,7 +131,8 @@ impl Drive {
             name: address.display().to_string(),
             row,
             number,
-            shared,
+            client: String::new(),
+            shared: false,
             watched,
             stop: stop.clone(),
             asked: AtomicU32::new(0),
@@ -142,6 +142,11 @@ impl Drive {
             posted: Mutex::default(),
             clients: Mutex::default(),
         }
+    }
+
+    /// The drive of several addresses, this one for a client of this name.
+    pub(super) fn shared_by(self, client: Option<&str>) -> Drive {
+        Drive { shared: true, client: client.unwrap_or_default().to_owned(), ..self }
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
@@ -156,7 +161,6 @@ impl Drive {
         locked(&self.clients)
     }
 
-    /// Whether a device runs.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
@@ -218,12 +222,13 @@ impl Drive {
         Ok(())
     }
 
-    /// A client has connected.
-    pub(crate) fn enter(&self, name: &str, stream: Option<&Arc<Stream>>) -> Entered<'_> {
+    pub(crate) fn enter(&self, stream: Option<&Arc<Stream>>) -> Entered<'_> {
+        let network = stream.and_then(|stream| stream.network());
+        let name = network.map_or_else(|| self.client.clone(), |network| network.to_string());
         let mut clients = self.clients();
         let number = clients.next;
         (clients.next, clients.accepted) = (number + 1, clients.accepted + 1);
-        let (name, since, stream) = (name.to_owned(), STD_CLOCK.now(), stream.cloned());
+        let (since, stream) = (STD_CLOCK.now(), stream.cloned());
         clients.connected.insert(number, Connected { name, since, stream });
         Entered { drive: self, number }
     }

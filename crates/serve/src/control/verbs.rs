@@ -3,7 +3,7 @@
 use device::meter::Kind;
 use media::Timing;
 use plan::{MediumPace, Plan};
-use runtime::{STD_CLOCK, WallClock};
+use runtime::{STD_CLOCK, Time, WallClock};
 use serde_json::{Map, Value, json};
 
 use super::drive::Drive;
@@ -24,7 +24,7 @@ const fn verb(method: &'static str, parameters: &'static str, help: &'static str
     Verb { method, parameters, help }
 }
 
-/// Every verb.
+/// All verbs, in the order of the documentation.
 pub const VERBS: &[Verb] = &[
     verb("stats", "", "Counts since the start; rates and latencies of the last seconds"),
     verb("clients", "", "Connected clients"),
@@ -61,7 +61,6 @@ fn failed(message: String) -> Failed {
 
 type Answer = Result<Value, Failed>;
 
-/// Performs a request.
 pub(super) fn perform(control: &Control, method: &str, parameters: &Value) -> Answer {
     let text = |name: &str| parameters.get(name).and_then(Value::as_str);
     match method {
@@ -130,7 +129,7 @@ fn change(drive: &Drive, reopen: &Reopen, method: &str, parameters: &Value) -> R
         let found = parameters.get(name).and_then(Value::as_str);
         found.ok_or_else(|| rejected(format!("{name}: found none, expected text")))
     };
-    if drive.shared && !["save", "pause", "resume"].contains(&method) {
+    if drive.shared {
         return Err(rejected(format!(
             "{}: {method}: expected a drive that clients do not share",
             drive.name
@@ -233,7 +232,10 @@ fn state(drive: &Drive) -> Value {
 
 fn clients(drive: &Drive) -> Value {
     let now = STD_CLOCK.now();
-    let client = |(name, since): (String, runtime::Time)| json!({ "client": name, "connected_s": now.since(since).as_ns() as f64 / 1e9 });
+    let client = |(name, since): (String, Time)| {
+        let connected_s = now.since(since).as_ns() as f64 / 1e9;
+        json!({ "client": name, "connected_s": connected_s })
+    };
     let connected: Vec<_> = drive.connected().into_iter().map(client).collect();
     json!({ "clients": connected, "accepted": drive.accepted() })
 }

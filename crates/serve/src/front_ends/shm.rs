@@ -39,12 +39,12 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (socket, events) = job.first();
     let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());
     let mut kept = Some(medium(&job.plan)?);
-    let drive = job.control.add(job.row, socket, &job.plan, 0, false);
+    let drive = job.control.add(job.row, socket, &job.plan, 0);
     let register_bytes = (job.row.register_bytes)(&job.plan);
     one_at_a_time(
         &events,
         job.control,
-        Some(&drive),
+        &drive,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let before = kept.take().expect("the last session has returned it");

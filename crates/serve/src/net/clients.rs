@@ -66,8 +66,7 @@ pub(crate) fn many_at_a_time(
             let (clients, session, own) = (&clients, &session, stream.clone());
             let thread = Builder::new().name("client".into()).spawn_scoped(scope, move || {
                 events.connected();
-                let network = own.network().map(|network| network.to_string());
-                let _entered = drive.enter(&network.unwrap_or_default(), Some(&own));
+                let _entered = drive.enter(Some(&own));
                 events.ended(&match session(&Admitted { stream: &own, clients }) {
                     Ok(()) => End::Disconnected,
                     Err(error) => End::Dropped(error.to_string()),

@@ -67,10 +67,12 @@ fn socket(
     events: &Events<'_>,
 ) -> Result<(), RunError> {
     let register_bytes = (job.row.register_bytes)(&job.plan);
+    let (address, client) = (&job.addresses[number], job.clients.get(number));
+    let drive = job.control.add_shared(job.row, address, &job.plan, client);
     one_at_a_time(
         events,
         job.control,
-        None,
+        &drive,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let ((refused, refusals), (end, ended)) = (channel(), channel());

@@ -115,10 +115,13 @@ fn socket(
     give: &Sender<Session>,
     events: &Events<'_>,
 ) -> Result<(), RunError> {
+    let place = usize::from(number) - 1;
+    let (address, client) = (&job.addresses[place], job.clients.get(place));
+    let drive = job.control.add_shared(job.row, address, &job.plan, client);
     one_at_a_time(
         events,
         job.control,
-        None,
+        &drive,
         || accept(server, function),
         |mut session| {
             let (refused, refusals) = channel();
@@ -129,7 +132,6 @@ fn socket(
             }
             let end = end_of(session.run(server));
             // The controller must stop before the next client's controller starts.
-            let client = job.clients.get(usize::from(number) - 1);
             one_device::report(events, client, &refusals);
             Ok(end)
         },

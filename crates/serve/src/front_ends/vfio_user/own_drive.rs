@@ -23,7 +23,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
     for (number, server) in bind(job)?.into_iter().enumerate() {
         let plan = plan_of(&job.plan, number);
         let address = &job.addresses[number];
-        let drive = job.control.add(job.row, address, &plan, number as u32, false);
+        let drive = job.control.add(job.row, address, &plan, number as u32);
         sockets.push(Socket {
             row: job.row,
             drive,
@@ -38,7 +38,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
             one_thread_each(scope, job.events(address), move |events| {
                 let next = || accept(&socket.server, function);
                 let session = |session| socket.session(events, job.control, session);
-                one_at_a_time(events, job.control, Some(&socket.drive), next, session)?;
+                one_at_a_time(events, job.control, &socket.drive, next, session)?;
                 socket
                     .kept()
                     .take()
