@@ -18,7 +18,9 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
     std::thread::spawn(move || {
-        nbd::ROW.serve(NVME, &plan, &[listens], serve::Hosts::Apart, &|_, _| ()).expect("a server")
+        let control = serve::Control::new().expect("two descriptors");
+        let hosts = serve::Hosts::Apart;
+        nbd::ROW.serve(NVME, &plan, &[listens], hosts, &control, &|_, _| ()).expect("a server")
     });
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();

@@ -39,7 +39,7 @@ class Server:
     """`doorbell serve PLAN` at one front end; `sets` are keys of the plan."""
 
     def __init__(self, program, folder, plan, front_end, sets=(), name="server", limits=None, start=True,
-                 patience=60.0, umask=None, sockets=1, clients=(), interface=None):
+                 patience=60.0, umask=None, sockets=1, clients=(), interface=None, extra=()):
         self.folder, self.plan, self.front_end = folder, plan, front_end
         self.log_path = os.path.join(folder, f"{name}.log")
         self.paths = [os.path.join(folder, f"{name}{number or ''}.sock") for number in range(sockets)]
@@ -60,6 +60,7 @@ class Server:
         typed += ["--interface", interface] if interface else []
         for key_and_value in sets:
             typed += ["--set", key_and_value]
+        typed += extra
         self.typed, self.limits, self.patience = typed, limits or {}, patience
         self.umask, self.process, self.waits = umask, None, max(1, len(clients))
         if start:

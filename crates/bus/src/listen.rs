@@ -10,12 +10,13 @@
 
 use std::fs::File;
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use runtime::{STD_CLOCK, Span, Time, WallClock};
@@ -72,6 +73,63 @@ pub enum AcceptError<E> {
     /// A client's greeting was rejected.
     #[error("a client's greeting: {0}")]
     Greeting(E),
+    /// The server was stopped: no further client is accepted.
+    #[error("the server has been stopped")]
+    Stopped,
+}
+
+/// A request to stop, for all sockets of a process: from then on every wait for clients returns at once.
+pub struct Stop {
+    requested: AtomicBool,
+    /// Readable from the request on, as its peer is shut down.
+    watched: UnixStream,
+    peer: UnixStream,
+}
+
+impl Stop {
+    /// Not requested.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn new() -> io::Result<Stop> {
+        let (watched, peer) = UnixStream::pair()?;
+        Ok(Stop { requested: AtomicBool::new(false), watched, peer })
+    }
+
+    /// Requests the stop.
+    pub fn request(&self) {
+        // Release: a device that sees the request sees what was written before it.
+        self.requested.store(true, Ordering::Release);
+        // Fails only if it was shut down before.
+        let _ = self.peer.shutdown(Shutdown::Both);
+    }
+
+    /// Returns true if the stop was requested.
+    pub fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    /// Waits until `fd` is readable. Returns false if the stop was requested.
+    pub fn wait_for(&self, fd: BorrowedFd<'_>) -> bool {
+        let these = [(fd, Until::Readable), (self.watched.as_fd(), Until::Readable)];
+        while !self.is_requested() {
+            let mut ready = Vec::new();
+            fd::wait(&these, -1, &mut ready);
+            if ready.first() == Some(&true) {
+                return !self.is_requested();
+            }
+        }
+        false
+    }
+
+    /// Waits for this time, or until the stop is requested. Returns false if it was.
+    pub fn sleep(&self, span: Span) -> bool {
+        if !self.is_requested() {
+            let these = [(self.watched.as_fd(), Until::Readable)];
+            fd::wait(&these, milliseconds(span), &mut Vec::new());
+        }
+        !self.is_requested()
+    }
 }
 
 /// Socket that listens at a path, for clients of its owner alone (mode 0600). Its file is removed when
@@ -119,6 +177,14 @@ impl Listener {
     /// The error of accept(2); the next call may succeed. A [`Backoff`] gives the pause before it.
     pub fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().map(|(stream, _)| stream)
+    }
+
+    /// Makes [`accept`](Listener::accept) return at once, with an error if there is no client.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        self.listener.set_nonblocking(true)
     }
 
     /// Path of the socket.
@@ -228,6 +294,7 @@ pub(crate) enum Step<H: Handshake> {
 pub(crate) struct Acceptor<G> {
     listener: Listener,
     state: Mutex<State<G>>,
+    stop: Option<Arc<Stop>>,
 }
 
 struct State<G> {
@@ -241,7 +308,12 @@ impl<G: Handshake> Acceptor<G> {
         let listener = Listener::bind(path)?;
         listener.listener.set_nonblocking(true).map_err(ListenError::Bind)?;
         let state = State { greeting: Vec::new(), backoff: Backoff::default() };
-        Ok(Acceptor { listener, state: Mutex::new(state) })
+        Ok(Acceptor { listener, state: Mutex::new(state), stop: None })
+    }
+
+    /// Waits for clients only until this stop is requested.
+    pub fn until(self, stop: Arc<Stop>) -> Acceptor<G> {
+        Acceptor { stop: Some(stop), ..self }
     }
 
     pub fn path(&self) -> &Path {
@@ -267,12 +339,19 @@ impl<G: Handshake> Acceptor<G> {
 
     /// Waits for an event or a deadline, and handles it.
     fn look(&self, state: &mut State<G>) -> Option<Result<G::Whole, AcceptError<G::Error>>> {
+        if self.stop.as_ref().is_some_and(|stop| stop.is_requested()) {
+            return Some(Err(AcceptError::Stopped));
+        }
         let (now, rest) = (STD_CLOCK.now(), state.backoff.left());
         let mut these: Vec<_> =
             state.greeting.iter().map(|(client, _)| (client.as_fd(), Until::Readable)).collect();
         let clients = these.len();
-        if rest == Span::ZERO {
+        let listens = rest == Span::ZERO;
+        if listens {
             these.push((self.listener.as_fd(), Until::Readable));
+        }
+        if let Some(stop) = &self.stop {
+            these.push((stop.watched.as_fd(), Until::Readable));
         }
         let oldest = state.greeting.first().map(|(_, since)| (*since + GREETING).since(now));
         let waits = [oldest, Some(rest).filter(|rest| *rest > Span::ZERO)];
@@ -292,7 +371,7 @@ impl<G: Handshake> Acceptor<G> {
             state.greeting.remove(0);
             return Some(Err(AcceptError::Late));
         }
-        if ready.get(clients) != Some(&true) {
+        if !listens || ready.get(clients) != Some(&true) {
             return None;
         }
         self.take_in(state).map(|failed| Err(AcceptError::System(failed)))

@@ -22,6 +22,8 @@ use flash::chips::DieFault;
 use media::{Flip, Harm};
 use runtime::{Rng, Rt, Signal, Span, Time};
 use wire::nvme::entry::Sqe;
+
+use crate::meter::Meter;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
 
@@ -72,6 +74,9 @@ pub enum What {
         /// Kind of die fault.
         of: DieFault,
     },
+    /// For this time, flushes complete and make nothing durable, and so do writes with FUA; a power cut loses
+    /// written blocks at random. [`FOREVER`]: permanently.
+    IgnoreFlush(Span),
     /// The interrupt of the completion is lost.
     LostInterrupt,
     /// The link goes down permanently.
@@ -96,6 +101,7 @@ impl What {
             What::Die { of: DieFault::Stuck(_), .. } => "stuck-die",
             What::Die { of: DieFault::Slow { .. }, .. } => "slow-die",
             What::Die { of: DieFault::Unreadable(_), .. } => "unreadable-die",
+            What::IgnoreFlush(_) => "ignore-flush",
             What::LostInterrupt => "lost-interrupt",
             What::LinkDown => "link-down",
             What::Fatal => "fatal",
@@ -247,10 +253,13 @@ pub struct Effect {
 /// The faults of a plan and their counters, shared by the device, its medium and the run.
 #[derive(Default)]
 pub struct Faults {
-    faults: Vec<Played>,
-    since: Time,
+    faults: RefCell<Vec<Rc<Played>>>,
+    is_on: Cell<bool>,
+    seed: u64,
     /// Faults of the medium.
     pub harm: Rc<Harm>,
+    /// Counts of commands.
+    pub meter: Meter,
     spoiled: RefCell<BTreeMap<u16, u64>>,
     silent: RefCell<BTreeSet<(u16, u16)>>,
     posted: RefCell<BTreeMap<u16, u64>>,
@@ -269,6 +278,9 @@ type FailDie = Box<dyn Fn(u32, DieFault)>;
 
 struct Played {
     fault: Fault,
+    /// The times of the fault count from here.
+    since: Time,
+    is_cleared: Cell<bool>,
     matched: Cell<u64>,
     injected: Cell<u64>,
     rng: RefCell<Rng>,
@@ -282,32 +294,68 @@ impl Faults {
 
     /// Starts these faults; their times count from now.
     pub fn start(rt: &Rt, faults: &[Fault], seed: u64) -> Rc<Faults> {
-        let played = |fault: &Fault| Played {
-            rng: RefCell::new(Rng::for_part(seed, &format!("fault {}", fault.name))),
+        let started = Rc::new(Faults { seed, ..Faults::default() });
+        started.set(rt, faults);
+        started
+    }
+
+    /// Replaces the faults, while the device runs. One that was there before keeps its counts; the times of a
+    /// new one count from now.
+    pub fn set(self: &Rc<Self>, rt: &Rt, faults: &[Fault]) {
+        let before = self.faults.take();
+        let kept = |fault: &Fault| before.iter().find(|one| one.fault == *fault).cloned();
+        let all: Vec<_> = faults
+            .iter()
+            .map(|fault| kept(fault).unwrap_or_else(|| Rc::new(self.played(rt, fault))))
+            .collect();
+        for one in before.iter().filter(|one| !all.iter().any(|other| Rc::ptr_eq(one, other))) {
+            one.is_cleared.set(true);
+            self.undo(&one.fault.what);
+        }
+        self.is_on.set(!all.is_empty());
+        *self.faults.borrow_mut() = all.clone();
+        for (number, one) in all.into_iter().enumerate() {
+            let When::At(after) = one.fault.when else { continue };
+            if before.iter().any(|other| Rc::ptr_eq(&one, other)) {
+                continue;
+            }
+            let (rt, faults) = (rt.clone(), self.clone());
+            rt.clone().spawn(async move {
+                rt.sleep_until(one.since + after).await;
+                if !one.is_cleared.get() {
+                    faults.strike(&rt, number, &one, None, &mut Effect::default());
+                }
+            });
+        }
+    }
+
+    fn played(&self, rt: &Rt, fault: &Fault) -> Played {
+        Played {
+            rng: RefCell::new(Rng::for_part(self.seed, &format!("fault {}", fault.name))),
             fault: fault.clone(),
+            since: rt.now(),
+            is_cleared: Cell::new(false),
             matched: Cell::new(0),
             injected: Cell::new(0),
-        };
-        let played = Rc::new(Faults {
-            faults: faults.iter().map(played).collect(),
-            since: rt.now(),
-            ..Faults::default()
-        });
-        for (number, fault) in faults.iter().enumerate() {
-            if let When::At(after) = fault.when {
-                let (rt, played) = (rt.clone(), played.clone());
-                rt.clone().spawn(async move {
-                    rt.sleep_until(played.since + after).await;
-                    played.strike(&rt, number, None, &mut Effect::default());
-                });
-            }
         }
-        played
+    }
+
+    /// Ends the lasting effect of a fault that is cleared. A link that is down and a controller that has
+    /// failed stay so.
+    fn undo(&self, what: &What) {
+        match what {
+            What::StuckMedium(_) => self.harm.stick_only_until(Time::ZERO),
+            // Not zero: the next flush makes durable what was written since.
+            What::IgnoreFlush(_) => self.harm.ignore_flushes_until(Time(1)),
+            _ => {}
+        }
+        self.silent.borrow_mut().clear();
     }
 
     /// Number of injections per fault name, in the plan's order.
     pub fn counts(&self) -> Vec<(String, u64)> {
-        self.faults.iter().map(|one| (one.fault.name.clone(), one.injected.get())).collect()
+        let faults = self.faults.borrow();
+        faults.iter().map(|one| (one.fault.name.clone(), one.injected.get())).collect()
     }
 
     /// Sets the receiver of die faults.
@@ -322,8 +370,14 @@ impl Faults {
         }
     }
 
-    fn strike(&self, rt: &Rt, number: usize, order: Option<&Order>, effect: &mut Effect) {
-        let one = &self.faults[number];
+    fn strike(
+        &self,
+        rt: &Rt,
+        number: usize,
+        one: &Played,
+        order: Option<&Order>,
+        effect: &mut Effect,
+    ) {
         one.injected.set(one.injected.get() + 1);
         let id = order.map_or(u64::MAX, Order::id);
         rt.log("fault", one.fault.what.word(), number as u64, id);
@@ -339,6 +393,11 @@ impl Faults {
             What::StuckMedium(span) => {
                 let for_ever = span == FOREVER;
                 self.harm.stick(if for_ever { Time::NEVER } else { rt.now() + span });
+            }
+            What::IgnoreFlush(span) => {
+                let for_ever = span == FOREVER;
+                let until = if for_ever { Time::NEVER } else { rt.now() + span };
+                self.harm.ignore_flushes_until(until);
             }
             What::Die { die, of } => {
                 if let Some(tell) = &*self.dies.borrow() {
@@ -362,17 +421,23 @@ impl Faults {
     /// Returns true if there are faults. Otherwise this check is the only cost.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        !self.faults.is_empty()
+        self.is_on.get()
+    }
+
+    /// Returns true if there are faults, or may be later.
+    pub(crate) fn may_be_on(&self) -> bool {
+        self.is_on.get() || self.meter.is_watched()
     }
 
     /// A command begins: returns the faults injected into it.
     pub(crate) fn begin(&self, rt: &Rt, order: &Order) -> Effect {
-        let (mut effect, after) = (Effect::default(), rt.now().since(self.since));
+        let (mut effect, now) = (Effect::default(), rt.now());
         if self.down.get() {
             effect.disposition = Disposition::Hangs;
             return effect;
         }
-        for (number, one) in self.faults.iter().enumerate() {
+        for (number, one) in self.faults.borrow().iter().enumerate() {
+            let after = now.since(one.since);
             let When::Commands(of) = &one.fault.when else { continue };
             if one.injected.get() == of.times || !of.means(order, after) {
                 continue;
@@ -380,7 +445,7 @@ impl Faults {
             one.matched.set(one.matched.get() + 1);
             let injected = of.which.takes(one.matched.get(), &mut one.rng.borrow_mut());
             if injected {
-                self.strike(rt, number, Some(order), &mut effect);
+                self.strike(rt, number, one, Some(order), &mut effect);
             }
         }
         effect

@@ -11,7 +11,7 @@
 //!
 //! - [`nvme`]: the NVMe controller; [`dcx`] runs alongside it, [`block`] on its own.
 //! - [`pages`]: raw flash pages without a medium, for flash software on the host.
-//! - [`faults`]: fault injection.
+//! - [`faults`]: fault injection; [`meter`]: counts and latencies.
 //!
 //! ```
 //! use std::rc::Rc;
@@ -42,6 +42,7 @@
 pub mod block;
 pub mod dcx;
 pub mod faults;
+pub mod meter;
 mod moved;
 pub mod nvme;
 pub mod pages;

@@ -50,7 +50,15 @@ Examples:
   doorbell serve live --shm target/ssd.sock             for doorbell run --socket
   doorbell serve live --vfio-user target/vfu.sock       for QEMU, SPDK or doorbell run --vfio-user
   doorbell serve small-flash --nbd target/nbd.sock      for nbd-client, qemu-img or fio
+  doorbell serve live --nbd target/nbd.sock --control target/ctl.sock --metrics 127.0.0.1:9100
   doorbell serve live --shm target/a.sock --shm target/b.sock --client a=0+65536 --client b=65536+65536";
+
+pub(super) const CTL: &str = "\
+Examples:
+  doorbell ctl target/ctl.sock stats
+  doorbell ctl target/ctl.sock faults inject '{ name = \"late\", what = \"delay\", span = \"1 ms\" }'
+  doorbell ctl target/ctl.sock timing set first_byte '5 us'
+  doorbell ctl target/ctl.sock power cut";
 
 pub(super) const CHECK: &str = "\
 Examples:

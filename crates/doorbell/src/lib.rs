@@ -17,6 +17,7 @@ mod calibrate;
 mod call;
 mod compare;
 mod conformance;
+mod ctl;
 mod digest;
 mod diskhog;
 mod examples;
@@ -24,6 +25,7 @@ mod explain;
 mod front_end;
 mod hardware;
 mod interface;
+mod log;
 mod output;
 mod papers;
 mod perfetto;
@@ -31,13 +33,13 @@ mod plans;
 mod power_cuts;
 mod recorded;
 mod run;
+mod serve_command;
 mod state;
 mod sweep;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use call::Call;
@@ -81,6 +83,8 @@ enum Command {
         plan: String,
         #[command(flatten)]
         listen: Listen,
+        #[command(flatten)]
+        control: serve_command::Controls,
         /// Serve one SSD on all vfio-user sockets, one NVMe controller each: namespaces are shared by hosts
         #[arg(long)]
         shared: bool,
@@ -94,6 +98,9 @@ enum Command {
         #[command(flatten)]
         sets: Sets,
     },
+    /// Control a running server: counts, faults, timing, pause, power, stop
+    #[command(after_help = ctl::help())]
+    Ctl(ctl::Ctl),
     /// Validate plans; print derived figures, and the source of every number
     #[command(after_help = examples::CHECK)]
     Check {
@@ -223,14 +230,15 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Compare(typed) => compare::compare(&typed, call),
         Command::Explain(typed) => explain::explain(&typed),
         Command::Sweep(typed) => sweep::sweep(&typed),
-        Command::Serve { plan, listen, shared, clients, interface, sets } => {
+        Command::Serve { plan, listen, control, shared, clients, interface, sets } => {
             let hosts = match (shared, &clients[..]) {
                 (true, _) => Hosts::Sharing,
                 (false, []) => Hosts::Apart,
                 (false, clients) => Hosts::Clients(clients),
             };
-            serve(&sets.open(&plan)?, &listen, hosts, interface)
+            serve_command::serve(&plan, &sets, &listen, &control, hosts, interface)
         }
+        Command::Ctl(typed) => ctl::ctl(&typed),
         Command::Check { plans, json, sets } => plans::check(&plans, &sets, json.as_ref(), call),
         Command::Plans { plan, json } => plans::plans(plan.as_deref(), json.as_ref(), call),
         Command::Keys => {
@@ -246,19 +254,4 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Bench(typed) => bench::bench(&typed, call),
         Command::Calibrate(typed) => calibrate::calibrate(&typed, call),
     }
-}
-
-fn serve(
-    plan: &Plan,
-    listen: &Listen,
-    hosts: Hosts<'_>,
-    interface: &'static Row,
-) -> Result<bool, String> {
-    // A closed standard output must not end the server.
-    let report = |address: &Path, what: &str| {
-        let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", address.display());
-    };
-    let served = listen.front_end.serve(interface, plan, &listen.addresses, hosts, &report);
-    served.map_err(|error| error.to_string())?;
-    Ok(true)
 }

@@ -61,7 +61,7 @@ pub struct Banked {
 
 /// Timing model: its numbers, and its FIFO servers.
 struct Model {
-    timing: Timing,
+    timing: RefCell<Timing>,
     row: Divisor,
     round: Divisor,
     each: Divisor,
@@ -133,6 +133,24 @@ impl Banked {
         self.contents.into_inner()
     }
 
+    /// Changes the timing, while the medium runs: [`Timing::LIVE`]. Accesses in progress end by the old one.
+    ///
+    /// # Errors
+    /// The key that differs and cannot change; or the medium takes no time.
+    pub fn retime(&self, timing: &Timing) -> Result<(), &'static str> {
+        let Some(model) = &self.model else { return Err("pace") };
+        let mut current = model.timing.borrow_mut();
+        let fixed = |key: &&Key<Timing>| !Timing::LIVE.contains(&key.name);
+        for key in Timing::KEYS.iter().filter(fixed) {
+            if key.get(&current) != key.get(timing) {
+                return Err(key.name);
+            }
+        }
+        *current = timing.clone();
+        model.streamed.set((0, Span::ZERO));
+        Ok(())
+    }
+
     fn rows(&self, at: Extent) -> Rows {
         let begin = at.block * u64::from(self.block_bytes);
         Rows { begin, end: begin + u64::from(at.blocks) * u64::from(self.block_bytes) }
@@ -158,7 +176,7 @@ impl Banked {
         let (_, last) = model.stream(self.rt.now(), rows);
         self.rt.sleep_until(last).await;
         self.rt.record(self.waits.service);
-        let (begin, over) = model.access(self.rt.now(), rows, model.timing.write_factor);
+        let (begin, over) = model.access(self.rt.now(), rows, model.timing.borrow().write_factor);
         self.rt.record_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
         self.rt.record(self.waits.service);
@@ -185,14 +203,14 @@ impl Model {
             each: Divisor::new(t.banks),
             channels: (0..t.channels).map(channel).collect(),
             streamed: Cell::new((0, Span::ZERO)),
-            timing,
+            timing: RefCell::new(timing),
         }
     }
 
     /// Occupies the banks of a request's rows from now on; returns the start of the first access and the end
     /// of the last.
     fn access(&self, now: Time, rows: Rows, factor: u64) -> (Time, Time) {
-        let access = self.timing.first_byte * factor;
+        let access = self.timing.borrow().first_byte * factor;
         let (mut begin, mut over) = (Time::NEVER, now);
         for row in self.numbers(rows) {
             let low = (row * self.row.by).max(rows.begin);
@@ -213,7 +231,7 @@ impl Model {
             1 => (1, count - 1, bytes),
             used => (used, (count - 1).div_ceil(used), bytes.div_ceil(used)),
         };
-        let overhead = self.timing.next_row * later;
+        let overhead = self.timing.borrow().next_row * later;
         let span = overhead + self.streams(each);
         let (mut begin, mut end) = (now, now);
         for row in 0..used {
@@ -243,7 +261,7 @@ impl Model {
         match self.streamed.get() {
             (known, span) if known == bytes => span,
             _ => {
-                let span = self.timing.stream(bytes);
+                let span = self.timing.borrow().stream(bytes);
                 self.streamed.set((bytes, span));
                 span
             }
@@ -259,6 +277,9 @@ struct Rows {
 }
 
 impl Timing {
+    /// Keys that can change while the medium runs.
+    pub const LIVE: &[&str] = &["first_byte", "next_row", "bandwidth", "write_factor"];
+
     /// The keys of its table.
     pub const KEYS: &[Key<Timing>] = &[
         Key::number("channels", 1..=64, |t| t.channels.into(), |t, n| t.channels = n as u32),

@@ -1,13 +1,13 @@
-//! A medium with injected faults: flipped bits, and stuck accesses.
+//! A medium with injected faults: flipped bits, stuck accesses, and flushes that make nothing durable.
 //!
 //! It wraps another medium. The faults are in a [`Harm`], which the injector shares. Contents below stay
 //! unchanged, and are read with their bits flipped until they are rewritten.
 
 use core::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use runtime::{Rt, Span, Stage, Time, stage};
+use runtime::{Rng, Rt, Span, Stage, Time, stage};
 
 use crate::{Erase, Erasing, Extent, Head, Media, MediaError, Purge};
 
@@ -74,7 +74,22 @@ pub struct Harm {
     turned: RefCell<BTreeMap<u64, Vec<Flip>>>,
     /// No access completes before this time.
     stuck_until: Cell<Time>,
+    /// Flushes before this time make nothing durable.
+    flushes_ignored_until: Cell<Time>,
+    flushes_ignored: Cell<u64>,
+    volatile: RefCell<Volatile>,
 }
+
+/// Blocks written since flushes are ignored, with the contents that a power cut may bring back. Beyond
+/// [`VOLATILE_BYTES_MAX`] the oldest become durable, as they leave the cache of a drive.
+#[derive(Default)]
+struct Volatile {
+    before: BTreeMap<u64, Vec<u8>>,
+    oldest_first: VecDeque<u64>,
+}
+
+/// Size of the volatile cache of a drive that ignores flushes, bytes.
+pub const VOLATILE_BYTES_MAX: u64 = 16 << 20;
 
 impl Harm {
     /// Flips bits of one block. Reads return them until the block is written.
@@ -90,6 +105,52 @@ impl Harm {
     /// No access completes before `until` from now on; with [`Time::NEVER`] none ever does.
     pub fn stick(&self, until: Time) {
         self.stuck_until.set(self.stuck_until.get().max(until));
+    }
+
+    /// As [`stick`](Harm::stick), also if that is earlier than before.
+    pub fn stick_only_until(&self, until: Time) {
+        self.stuck_until.set(until);
+    }
+
+    /// Flushes before `until` complete and make nothing durable; with [`Time::NEVER`] none ever does.
+    pub fn ignore_flushes_until(&self, until: Time) {
+        self.flushes_ignored_until.set(until);
+    }
+
+    /// Number of flushes that made nothing durable.
+    pub fn flushes_ignored(&self) -> u64 {
+        self.flushes_ignored.get()
+    }
+
+    /// Returns true if a power cut may lose blocks by [`lose`](Harm::lose).
+    pub fn has_volatile(&self) -> bool {
+        !self.volatile.borrow().before.is_empty()
+    }
+
+    /// Everything written is durable.
+    pub fn forget_volatile(&self) {
+        self.volatile.take();
+    }
+
+    /// The power is cut: of the blocks that no honest flush made durable, each gets the contents before with
+    /// a probability of one half.
+    pub async fn lose<M: Media>(&self, medium: &M) {
+        let before = self.volatile.take().before;
+        // The seed counts the flushes, so that cuts of one run lose other blocks.
+        let mut rng = Rng::for_part(self.flushes_ignored.get(), "blocks lost in a power cut");
+        for (block, old) in before {
+            if rng.chance(1, 2) {
+                // A block that cannot be written keeps its new contents.
+                let _ = medium.write(Extent { block, blocks: 1 }, &old).await;
+            }
+        }
+        let _ = medium.flush().await;
+    }
+
+    /// Returns true if flushes were ever ignored: by most drives they never are.
+    #[inline]
+    fn has_ignored_flushes(&self) -> bool {
+        self.flushes_ignored_until.get() > Time::ZERO
     }
 
     /// Returns true if any bit was ever flipped: on most media none is.
@@ -152,6 +213,41 @@ impl<M> Faulty<M> {
         &self.medium
     }
 
+    fn ignores_flushes(&self) -> bool {
+        self.harm.flushes_ignored_until.get() > self.rt.now()
+    }
+
+    /// Remembers the contents of blocks about to be written.
+    async fn remember(&self, at: Extent)
+    where
+        M: Media,
+    {
+        if !self.ignores_flushes() {
+            return;
+        }
+        let bytes = self.medium.block_bytes();
+        for block in at.block..at.block.saturating_add(at.blocks.into()) {
+            let one = Extent { block, blocks: 1 };
+            if self.harm.volatile.borrow().before.contains_key(&block)
+                || self.medium.read(one).await.is_err()
+            {
+                continue;
+            }
+            let mut old = vec![0; bytes as usize];
+            let copied = self.medium.runs(one, &mut |offset, run| {
+                old[offset as usize..][..run.len()].copy_from_slice(run);
+            });
+            let mut volatile = self.harm.volatile.borrow_mut();
+            if copied.is_ok() && volatile.before.insert(block, old).is_none() {
+                volatile.oldest_first.push_back(block);
+            }
+            while volatile.oldest_first.len() as u64 * u64::from(bytes) > VOLATILE_BYTES_MAX {
+                let oldest = volatile.oldest_first.pop_front();
+                oldest.map(|oldest| volatile.before.remove(&oldest));
+            }
+        }
+    }
+
     async fn unstuck(&self) {
         loop {
             match self.harm.stuck_until.get() {
@@ -174,7 +270,7 @@ impl<M: Media> crate::Layer for Faulty<M> {
 
     #[inline]
     fn is_immediate(&self) -> bool {
-        !self.harm.has_stuck() && self.medium.is_immediate()
+        !self.harm.has_stuck() && !self.harm.has_ignored_flushes() && self.medium.is_immediate()
     }
 
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
@@ -221,6 +317,9 @@ impl<M: Media> crate::Layer for Faulty<M> {
         if self.harm.has_stuck() {
             self.unstuck().await;
         }
+        if self.harm.has_ignored_flushes() {
+            self.remember(at).await;
+        }
         self.medium.write(at, data).await?;
         self.harm.mend(at);
         Ok(())
@@ -229,6 +328,9 @@ impl<M: Media> crate::Layer for Faulty<M> {
     async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
+        }
+        if self.harm.has_ignored_flushes() {
+            self.remember(at).await;
         }
         self.medium.write_through(at, data).await?;
         self.harm.mend(at);
@@ -240,7 +342,8 @@ impl<M: Media> crate::Layer for Faulty<M> {
         at: Extent,
         fill: &mut dyn FnMut(u32, &mut [u8]),
     ) -> Result<bool, MediaError> {
-        let done = !self.harm.has_stuck() && self.medium.write_at_once(at, fill)?;
+        let held_up = self.harm.has_stuck() || self.harm.has_ignored_flushes();
+        let done = !held_up && self.medium.write_at_once(at, fill)?;
         if done {
             self.harm.mend(at);
         }
@@ -250,6 +353,9 @@ impl<M: Media> crate::Layer for Faulty<M> {
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
+        }
+        if self.harm.has_ignored_flushes() {
+            self.remember(at).await;
         }
         self.medium.deallocate(at).await?;
         self.harm.mend(at);
@@ -266,6 +372,15 @@ impl<M: Media> crate::Layer for Faulty<M> {
     async fn flush(&self) -> Result<(), MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
+        }
+        if self.harm.has_ignored_flushes() {
+            if self.ignores_flushes() {
+                self.harm.flushes_ignored.set(self.harm.flushes_ignored.get() + 1);
+                return Ok(());
+            }
+            self.medium.flush().await?;
+            self.harm.forget_volatile();
+            return Ok(());
         }
         self.medium.flush().await
     }
@@ -320,6 +435,56 @@ mod tests {
             })
             .expect("blocks that there are");
         bytes
+    }
+
+    /// A host writes two versions of 64 blocks, each flushed. Returns the versions found after a power cut.
+    fn found_after_cut(ignores: bool) -> Vec<u8> {
+        let rt = Rt::simulated(None, Log::Off);
+        let (medium, harm) = faulty(&rt);
+        if ignores {
+            harm.ignore_flushes_until(Time::NEVER);
+        }
+        rt.block_on(async {
+            for version in [1, 2] {
+                for block in 0..64 {
+                    let at = Extent { block, blocks: 1 };
+                    medium.write(at, &[version; 512]).await.expect("a write");
+                }
+                medium.flush().await.expect("acknowledged");
+            }
+            harm.lose(&**medium.medium()).await;
+        });
+        let whole = bytes(&medium, Extent { block: 0, blocks: 64 });
+        whole.chunks(512).map(|block| block[0]).collect()
+    }
+
+    #[test]
+    fn power_cut_loses_blocks_only_if_flushes_are_ignored() {
+        assert_eq!(found_after_cut(false), [2; 64]);
+        let found = found_after_cut(true);
+        let count = |version| found.iter().filter(|found| **found == version).count();
+        // 64 draws of one in two: 32, give or take six standard deviations of 4.
+        assert!((8..=56).contains(&count(0)), "{found:?}");
+        assert_eq!(count(0) + count(2), 64, "the last version, or that before the fault");
+    }
+
+    #[test]
+    fn flush_after_the_fault_makes_blocks_durable() {
+        let rt = Rt::simulated(None, Log::Off);
+        let (medium, harm) = faulty(&rt);
+        harm.ignore_flushes_until(Time::NEVER);
+        let at = Extent { block: 0, blocks: 64 };
+        rt.block_on(async {
+            medium.write(at, &[1; 64 * 512]).await.expect("a write");
+            medium.flush().await.expect("acknowledged");
+            assert_eq!(harm.flushes_ignored(), 1);
+            harm.ignore_flushes_until(Time(1));
+            rt.sleep(Span::ns(1)).await;
+            medium.flush().await.expect("a flush");
+            harm.lose(&**medium.medium()).await;
+        });
+        assert!(bytes(&medium, at).iter().all(|byte| *byte == 1));
+        assert_eq!(harm.flushes_ignored(), 1);
     }
 
     #[test]

@@ -36,6 +36,7 @@ enum Kind {
     StuckDie,
     SlowDie,
     UnreadableDie,
+    IgnoreFlush,
     LostInterrupt,
     LinkDown,
     Fatal,
@@ -54,6 +55,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("stuck-die", Kind::StuckDie),
     ("slow-die", Kind::SlowDie),
     ("unreadable-die", Kind::UnreadableDie),
+    ("ignore-flush", Kind::IgnoreFlush),
     ("lost-interrupt", Kind::LostInterrupt),
     ("link-down", Kind::LinkDown),
     ("fatal", Kind::Fatal),
@@ -103,6 +105,7 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
         Kind::CorruptMedium => What::CorruptMedium,
         Kind::StuckMedium => What::StuckMedium(duration(fields)?),
         Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie => die(fields, kind)?,
+        Kind::IgnoreFlush => What::IgnoreFlush(duration(fields)?),
         Kind::LostInterrupt => What::LostInterrupt,
         Kind::LinkDown => What::LinkDown,
         Kind::Fatal => What::Fatal,
@@ -165,8 +168,11 @@ fn status(fields: &Fields<'_>) -> Option<Status> {
 
 fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
     let of_dies = matches!(kind, Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie);
-    let needs_no_command =
-        of_dies || matches!(kind, Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
+    if kind == Kind::IgnoreFlush && !fields.has("at") {
+        return Some(When::At(Span::ZERO));
+    }
+    let needs_no_command = of_dies
+        || matches!(kind, Kind::IgnoreFlush | Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
     if needs_no_command && fields.has("at") {
         return fields.span("at", Optional, Span::ZERO..=LONGEST).map(When::At);
     }

@@ -3,16 +3,21 @@
 //! Device and driver share one thread. Requests go to it over one channel; completions come back over a
 //! channel per client. Data is copied in both directions: for speed there is libfnvme.
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::task::Poll;
 use std::thread::JoinHandle;
 
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
-use runtime::{Log, Pool, Rt, STD_CLOCK};
+use runtime::{Either, Log, Pool, Rt, STD_CLOCK, race};
 use wire::Lba;
 
+use crate::control::{Control, Drive};
 use crate::plan_for_clients;
 use plan::Plan;
 use world::device::{Clock, Device, MediumState};
@@ -51,6 +56,8 @@ struct Order {
     operation: Operation,
     durable: bool,
     tell: Sender<Done>,
+    /// Number of power cuts before its client connected.
+    cuts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +72,7 @@ pub struct Shape {
 pub struct Client {
     orders: Sender<Order>,
     tell: Sender<Done>,
+    cuts: u32,
 }
 
 impl Client {
@@ -80,9 +88,9 @@ impl Client {
         operation: Operation,
         durable: bool,
     ) -> Result<(), RunError> {
-        let tell = self.tell.clone();
+        let (tell, cuts) = (self.tell.clone(), self.cuts);
         self.orders
-            .send(Order { tag, offset, operation, durable, tell })
+            .send(Order { tag, offset, operation, durable, tell, cuts })
             .map_err(|_| RunError::Other("the drive has ended".into()))
     }
 
@@ -97,7 +105,8 @@ impl Client {
 pub struct Disk {
     orders: Option<Sender<Order>>,
     shape: Shape,
-    thread: Option<JoinHandle<()>>,
+    cuts: Arc<AtomicU32>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Disk {
@@ -117,18 +126,41 @@ impl Disk {
     /// # Errors
     /// The drive does not start, or its medium keeps only stamps.
     pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
+        let control = Control::new().map_err(RunError::of)?;
+        let plan = plan_for_clients(row, plan)?;
+        let drive = control.add(row, Path::new("disk"), &plan, 0);
+        Disk::controlled(row, &plan, drive)
+    }
+
+    /// As [`of_plan`](Disk::of_plan), for a plan that has been prepared; `drive` controls it.
+    pub(crate) fn controlled(
+        row: &'static Row,
+        plan: &Plan,
+        drive: Arc<Drive>,
+    ) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
-        let plan = plan_for_clients(row, plan)?;
+        let plan = plan.clone();
+        let cuts = Arc::new(AtomicU32::new(0));
+        let counted = cuts.clone();
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
-            let ready_too = ready.clone();
-            if let Err(error) = run(row, &plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {
-                let _ = ready.send(Err(error));
+            let started = Cell::new(false);
+            let result = run(row, &plan, &taken, &drive, &counted, |shape| {
+                if !started.replace(true) {
+                    drop(ready.send(Ok(shape)));
+                }
+            });
+            match result {
+                Err(error) if !started.get() => {
+                    let _ = ready.send(Err(error));
+                    Ok(())
+                }
+                result => result,
             }
         });
         let thread = Some(thread.map_err(RunError::of)?);
         let shape = is_ready.recv().map_err(RunError::of)??;
-        Ok(Disk { orders: Some(orders), shape, thread })
+        Ok(Disk { orders: Some(orders), shape, cuts, thread })
     }
 
     pub fn shape(&self) -> Shape {
@@ -139,7 +171,18 @@ impl Disk {
     pub fn client(&self) -> (Client, Receiver<Done>) {
         let (tell, done) = channel();
         let orders = self.orders.clone().expect("until it is dropped");
-        (Client { orders, tell }, done)
+        let cuts = self.cuts.load(Ordering::Acquire);
+        (Client { orders, tell, cuts }, done)
+    }
+
+    /// Ends the drive, once its clients are dropped: what was written is flushed, and its state is saved.
+    ///
+    /// # Errors
+    /// The driver cannot stop the device, or the state cannot be saved.
+    pub fn save(mut self) -> Result<(), RunError> {
+        self.orders = None;
+        let thread = self.thread.take().expect("until it is dropped");
+        thread.join().unwrap_or(Err(RunError::Panicked("the drive's thread")))
     }
 
     /// Whether the drive's thread has ended: there are no further completions.
@@ -157,28 +200,60 @@ impl Drop for Disk {
     }
 }
 
+/// Runs the drive until all clients are dropped, again after each power cut.
 fn run(
     row: &'static Row,
     plan: &Plan,
-    orders: Receiver<Order>,
-    ready: impl FnOnce(Shape),
+    orders: &Receiver<Order>,
+    drive: &Drive,
+    cuts: &AtomicU32,
+    ready: impl Fn(Shape),
 ) -> Result<(), RunError> {
-    let shared = world::shared(row, plan)?;
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
-    let device = Device::start(row, shared.device(&rt), kept, Clock::Wall, plan)?;
+    loop {
+        // A cut loses the orders of clients that had connected before it.
+        let is_lost = |order: &Order| order.cuts != cuts.load(Ordering::Acquire);
+        let count_cut = || {
+            cuts.fetch_add(1, Ordering::AcqRel);
+        };
+        let (after, ended) = run_once(row, kept, orders, drive, &is_lost, &count_cut, &ready)?;
+        kept = after;
+        if ended || !drive.wait_for_power() {
+            return kept.save(plan);
+        }
+    }
+}
+
+/// Runs the drive until the power is cut, or all clients are dropped: then the second value is true.
+fn run_once(
+    row: &'static Row,
+    kept: MediumState,
+    orders: &Receiver<Order>,
+    drive: &Drive,
+    is_lost: &impl Fn(&Order) -> bool,
+    count_cut: &impl Fn(),
+    ready: &impl Fn(Shape),
+) -> Result<(MediumState, bool), RunError> {
+    let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
+    let shared = world::shared(row, &plan)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let (port, watched) = (shared.device(&rt), drive.is_watched());
+    let device = Device::start_with(row, port, kept, Clock::Wall, &plan, watched)?;
     let host = shared.host(&rt);
-    let ended = rt.block_on(async {
-        let driver = row.connect(vec![host], plan).await.map_err(RunError::of)?;
+    let serving = async {
+        let driver = row.connect(vec![host], &plan).await.map_err(RunError::of)?;
         let disk = driver.disk(0);
         ready(Shape { geometry: disk.geometry(), deallocated: disk.deallocated() });
         let places = Rc::new(Pool::new([(); UNDER_WAY]));
-        while let Some(order) = next(&rt, &orders).await {
+        while let Some(order) = next(&rt, orders).await {
+            if is_lost(&order) {
+                continue;
+            }
             places.take(&rt).await;
             let (disk, places, spawner) = (driver.disk(0), places.clone(), rt.clone());
             rt.spawn(async move {
-                let Order { tag, offset, operation, durable, tell } = order;
+                let Order { tag, offset, operation, durable, tell, cuts: _ } = order;
                 let result = perform(&disk, offset, operation, durable).await;
                 places.give(&spawner, ());
                 let _ = tell.send(Done { tag, result });
@@ -188,9 +263,28 @@ fn run(
             places.take(&rt).await;
         }
         driver.stop().await.map_err(RunError::Driver)
-    });
-    device.switch_off().save(plan)?;
-    ended
+    };
+    let attended = async {
+        drive.attend(&rt, &device, seen).await;
+        if drive.is_powered() {
+            // The server stops: its clients end, and with them the drive.
+            std::future::pending::<()>().await;
+        }
+    };
+    let ended = rt.block_on(race(serving, attended));
+    drive.account(&rt, &device);
+    match ended {
+        Either::First(ended) => {
+            rt.block_on(device.flush());
+            let kept = device.switch_off();
+            ended.map(|()| (kept, true))
+        }
+        Either::Second(()) => {
+            // Before the turn ends: the next client is admitted after that.
+            count_cut();
+            Ok((device.cut(), false))
+        }
+    }
 }
 
 /// Waits for the next order; `None` when all senders are dropped.

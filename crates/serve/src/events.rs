@@ -39,6 +39,11 @@ impl<'a> Events<'a> {
         }
     }
 
+    /// The last line of an address.
+    pub(crate) fn stopped(&self) {
+        self.note("stopped: what was written is flushed and saved");
+    }
+
     pub(crate) fn note(&self, what: impl Display) {
         (self.report)(self.address, &what.to_string());
     }

@@ -9,7 +9,7 @@ use world::RunError;
 use world::interfaces::Row;
 
 use crate::extents::{self, Client, ClientError};
-use crate::{Events, plan_for_clients};
+use crate::{Control, Events, plan_for_clients};
 
 /// A front end: a protocol by which clients in other processes reach a device.
 pub struct FrontEnd {
@@ -81,6 +81,7 @@ pub struct Job<'a> {
     pub shared: bool,
     /// The client of each address, if each has an extent of one device; otherwise none.
     pub clients: &'a [Client],
+    pub control: &'a Control,
     pub(crate) report: &'a (dyn Fn(&Path, &str) + Sync),
 }
 
@@ -96,18 +97,20 @@ impl Job<'_> {
 }
 
 impl FrontEnd {
-    /// Serves the device of a plan to clients of these addresses until the device fails. `report` is called
-    /// with the address and one line for each event.
+    /// Serves the device of a plan to clients of these addresses until the stop of `control` is requested:
+    /// then what is not durable is flushed and saved. `report` is called with the address and one line for
+    /// each event.
     ///
     /// # Errors
     /// The plan does not fit the interface, or its medium keeps only stamps instead of client data; an
-    /// address cannot be bound; the medium does not start; the device has failed.
+    /// address cannot be bound; the medium does not start; the device has failed; its state cannot be saved.
     pub fn serve(
         &self,
         row: &'static Row,
         plan: &Plan,
         addresses: &[PathBuf],
         hosts: Hosts<'_>,
+        control: &Control,
         report: &(dyn Fn(&Path, &str) + Sync),
     ) -> Result<(), RunError> {
         let name = self.name;
@@ -136,7 +139,7 @@ impl FrontEnd {
             checked.map_err(|error| RunError::Other(format!("--client: {error}")))?;
         }
         let plan = plan_for_clients(row, plan)?;
-        (self.serve)(&Job { row, plan, addresses, shared, clients, report })
+        (self.serve)(&Job { row, plan, addresses, shared, clients, control, report })
     }
 
     fn check_clients(
@@ -192,8 +195,9 @@ mod tests {
         let plan = Plan::open("live", &[]).expect("a plan");
         let nbd = crate::all().find(|row| row.name == "nbd").expect("a front end");
         let refused = |addresses: &[PathBuf], hosts| {
-            let error = nbd.serve(row, &plan, addresses, hosts, &|_, _| ()).expect_err("refused");
-            error.to_string()
+            let control = Control::new().expect("two descriptors");
+            let served = nbd.serve(row, &plan, addresses, hosts, &control, &|_, _| ());
+            served.expect_err("refused").to_string()
         };
         let one = ["a".into()];
         assert_eq!(refused(&one, Hosts::Sharing), "--shared: found --nbd, expected --vfio-user");

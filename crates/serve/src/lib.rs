@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod control;
 pub mod disk;
 mod events;
 mod extents;
@@ -43,6 +44,7 @@ mod net;
 mod one_device;
 mod one_thread;
 
+pub use control::{Control, ControlSocket, Metrics};
 pub use events::Events;
 pub use extents::{Client, ClientError};
 pub use front_end::{Addresses, FrontEnd, Hosts, Job, Limits};

@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use media::Refused;
 use runtime::Rt;
+use world::device::Device;
 use world::interfaces::Extent;
-use world::until;
+use world::{RunError, until};
 
 use crate::Events;
 use crate::extents::{Client, refusal};
@@ -17,7 +18,7 @@ use crate::front_end::Job;
 /// Runs a device and the sessions of its clients, each a task. Blocks while there is no client. Returns when
 /// no address is left that could have one.
 pub(crate) fn run<S, F: Future<Output = ()> + 'static>(
-    rt: Rt,
+    rt: &Rt,
     sessions: Receiver<S>,
     session: impl Fn(S) -> F,
 ) {
@@ -32,16 +33,29 @@ pub(crate) fn run<S, F: Future<Output = ()> + 'static>(
     };
     while let Ok(first) = sessions.recv() {
         serve(first);
-        rt.block_on(until(&rt, || {
+        rt.block_on(until(rt, || {
             sessions.try_iter().for_each(&serve);
             clients.get() == 0
         }));
     }
+}
+
+/// Flushes the device and saves its state, as the server stops.
+pub(crate) fn save(job: &Job<'_>, rt: &Rt, device: Rc<Device>) -> Result<(), RunError> {
+    rt.block_on(device.flush());
     rt.drop_tasks();
+    if job.control.stop().is_requested()
+        && let Some(device) = Rc::into_inner(device)
+    {
+        device.switch_off().save(&job.plan)?;
+        job.addresses.iter().for_each(|address| job.events(address).stopped());
+    }
+    Ok(())
 }
 
 /// Commands of one session that were refused as outside the client's extent. They are sent to the thread of
-/// its socket: the first at once, the others at its end, so that a client cannot fill the log.
+/// its socket: over shared memory the first at once, and the others at its end, so that a client cannot fill
+/// the log.
 pub(crate) struct Refusals {
     before: u64,
     sent: bool,

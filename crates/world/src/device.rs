@@ -1,6 +1,7 @@
 //! The device side of a world: medium, front end and fault injection. The types are the same with and without
 //! faults; without faults a command pays a few predictable branches.
 
+mod retime;
 mod stats;
 
 use std::path::Path;
@@ -284,6 +285,22 @@ impl Device {
         clock: Clock,
         plan: &Plan,
     ) -> Result<Device, RunError> {
+        Device::start_with(row, port, state, clock, plan, false)
+    }
+
+    /// As [`start`](Device::start). A device that is `watched` counts its commands, and its faults can
+    /// change.
+    ///
+    /// # Errors
+    /// As [`start`](Device::start).
+    pub fn start_with<P: DeviceSide>(
+        row: &'static Row,
+        port: P,
+        state: MediumState,
+        clock: Clock,
+        plan: &Plan,
+        watched: bool,
+    ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
         let state = match state {
             MediumState::Flash(state) if row.bare => {
@@ -294,10 +311,13 @@ impl Device {
         let front = front::<P>(row)?;
         let (medium, dies) = Device::medium(&rt, state, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
+        if watched {
+            faults.meter.watch();
+        }
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
-        let faults = (!plan.faults.is_empty()).then_some(faults);
+        let faults = (watched || !plan.faults.is_empty()).then_some(faults);
         Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
     }
 
@@ -459,6 +479,9 @@ impl Device {
         if let DeviceBacking::Medium(Medium::Bridged { bridge, .. }) = &self.backing {
             let _ = self.rt.block_on(bridge.flush());
         }
+        if let Some(faults) = &self.faults {
+            faults.harm.forget_volatile();
+        }
         self.cut()
     }
 
@@ -467,6 +490,11 @@ impl Device {
     /// # Panics
     /// If a task of another executor holds a part of the device.
     pub fn cut(self) -> MediumState {
+        if let (DeviceBacking::Medium(medium), Some(faults)) = (&self.backing, &self.faults)
+            && faults.harm.has_volatile()
+        {
+            self.rt.block_on(faults.harm.lose(medium));
+        }
         self.rt.drop_tasks();
         const HELD: &str = "the device's tasks are gone";
         match self.backing {

@@ -18,7 +18,7 @@ use wire::BusAddr;
 use super::{Shared, Window};
 use crate::Memory;
 use crate::fd;
-use crate::listen::{AcceptError, Acceptor, Handshake, ListenError, Step};
+use crate::listen::{AcceptError, Acceptor, Handshake, ListenError, Step, Stop};
 use crate::memfd::Memfd;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DOOR");
@@ -202,6 +202,12 @@ impl Server {
             Ok(hosts) => Ok(Server { hosts }),
             Err(error) => Err(ProcessErrorKind::Listen(error).at(path)),
         }
+    }
+
+    /// Waits for hosts only until this stop is requested.
+    #[must_use]
+    pub fn until(self, stop: Arc<Stop>) -> Server {
+        Server { hosts: self.hosts.until(stop) }
     }
 
     /// Waits for a host and maps its memory. The host continues after [`welcome`](Client::welcome).

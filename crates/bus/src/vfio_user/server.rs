@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 
 use runtime::Span;
 
 use super::channel::{Advance, Channel, Incoming, Message};
 use super::error::{SessionError, VfioUserError, VfioUserErrorKind};
 use super::limits;
-use crate::listen::{AcceptError, Acceptor, Handshake, Step};
+use crate::listen::{AcceptError, Acceptor, Handshake, Step, Stop};
 
 /// Listens at a path. Removes the socket when dropped.
 pub struct Server {
@@ -65,6 +66,12 @@ impl Server {
     #[must_use]
     pub fn one_of(self, servers: usize) -> Server {
         Server { maps_max: limits::DMA_MAPS_MAX / servers.max(1), ..self }
+    }
+
+    /// Waits for clients only until this stop is requested.
+    #[must_use]
+    pub fn until(self, stop: Arc<Stop>) -> Server {
+        Server { clients: self.clients.until(stop), ..self }
     }
 
     /// Waits for a client's first message. Waits for all connected clients at once.

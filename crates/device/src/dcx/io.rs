@@ -12,6 +12,7 @@ use super::Front;
 use super::queue::Queue;
 use super::slot::Job;
 use super::tagged::Tagged;
+use crate::meter::Kind;
 use crate::moved::{self, Blocks};
 
 fn of_dma(error: DmaError) -> Code {
@@ -48,6 +49,7 @@ impl<M: Media> Payload for Head<'_, M> {
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Executes one command, from fetch to report.
     pub(super) async fn execute(&self, number: u16, job: Job) {
+        let since = self.faults.meter.begins(&self.rt);
         self.port.spend(self.costs.parse).await;
         let queue = &self.queues[usize::from(job.queue)];
         let (entry, request) = (&job.entry, job.entry.parse());
@@ -73,6 +75,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             }
             Err(code) => Err(code),
         };
+        let is_ok = done.is_ok();
         if let Some(code) = done.unwrap_or_else(Some) {
             self.port.spend(self.costs.post).await;
             if self.faults.is_on() {
@@ -85,11 +88,26 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             // After the report is posted: the pace times the next fetch from here.
             queue.drop_command(&self.rt, false);
         }
+        if self.faults.meter.is_watched() {
+            self.meter(&request, since, is_ok);
+        }
         if self.faults.is_on() && self.faults.is_silent(queue.number + 1, entry.slot()) {
             self.rt.log("device", "no interrupt", u64::from(queue.number), entry.slot().into());
         } else if let Some(open) = queue.open.get().filter(|open| open.signals) {
             self.port.interrupt(open.vector);
         }
+    }
+
+    #[cold]
+    fn meter(&self, request: &Result<Request, Code>, since: Time, is_ok: bool) {
+        let (kind, bytes) = match request {
+            Ok(Request { command: Command::Read { access, .. }, .. }) => (Kind::Read, access.bytes),
+            Ok(Request { command: Command::Write { access, .. }, .. }) => {
+                (Kind::Write, access.bytes)
+            }
+            _ => (Kind::Other, 0),
+        };
+        self.faults.meter.ends(&self.rt, since, kind, bytes.into(), is_ok);
     }
 
     /// Medium and link only: the host detects completion by the overwritten tags in its buffer.

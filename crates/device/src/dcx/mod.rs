@@ -177,7 +177,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             stages: Stages {
                 pickup: stage!(rt, STAGES, "pickup"),
                 dispatch: stage!(rt, STAGES, "dispatch"),
-                fault: faults.is_on().then(|| stage!(rt, STAGES, "fault")),
+                fault: faults.may_be_on().then(|| stage!(rt, STAGES, "fault")),
                 turn: stage!(rt, STAGES, "link wait"),
                 transfer: stage!(rt, STAGES, "data transfer"),
             },

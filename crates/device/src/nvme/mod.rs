@@ -355,7 +355,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             stages: Stages {
                 doorbell: stage!(rt, STAGES, "doorbell"),
                 fetch: stage!(rt, STAGES, "fetch"),
-                fault: faults.is_on().then(|| stage!(rt, STAGES, "fault")),
+                fault: faults.may_be_on().then(|| stage!(rt, STAGES, "fault")),
                 power: (!options.power_states.is_empty())
                     .then(|| stage!(rt, STAGES, "power state")),
                 dispatch: stage!(rt, STAGES, "dispatch"),
@@ -402,7 +402,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if self.may_idle() {
             self.spawn(self.clone().follow_transitions());
         }
-        if self.faults.is_on() {
+        if self.faults.may_be_on() {
             self.spawn(self.clone().stop_when_fatal());
         }
     }

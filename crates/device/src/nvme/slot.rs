@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use bus::{DevicePort, Segment};
 use media::{Extent, Media};
-use runtime::Rt;
+use runtime::{Rt, Time};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
@@ -17,7 +17,8 @@ use wire::{CommandId, Nsid, QueueId};
 use zerocopy::little_endian::U64;
 
 use super::{Controller, QueueKind};
-use crate::faults::Effect;
+use crate::faults::{Effect, Order};
+use crate::meter::Kind;
 use crate::worker::{Worker, or_cut};
 
 /// Role of a command in a fused pair.
@@ -155,6 +156,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             slot.given().await;
             let job = slot.job.get();
+            let since = self.faults.meter.begins(&self.rt);
             self.rt.attach_trace(job.qid.0, job.sqe.cid.get());
             self.rt.record(self.stages.dispatch);
             if !slot.halves.borrow().is_empty() {
@@ -180,6 +182,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 }
                 let cqe = Cqe::new(CommandId(job.sqe.cid.get()), status).with_result(result);
                 let _ = slot.or_cut(pin!(self.complete(job.qid, cqe))).await;
+                if self.faults.meter.is_watched() {
+                    self.meter(&job, since, status);
+                }
             }
             self.rt.detach_trace();
             slot.busy.set(None);
@@ -191,6 +196,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.give_slot(QueueKind::of(job.qid), number);
             self.quiet.notify(&self.rt);
         }
+    }
+
+    #[cold]
+    fn meter(&self, job: &Job, since: Time, status: Status) {
+        if job.qid == QueueId::ADMIN {
+            return;
+        }
+        let order = Order::nvme(job.qid.0, &job.sqe);
+        let blocks = order.lbas.map_or(0, |(_, blocks)| blocks);
+        let bytes = u64::from(blocks) * u64::from(self.block_bytes);
+        let kind = Kind::of(job.sqe.opcode);
+        self.faults.meter.ends(&self.rt, since, kind, bytes, status.is_ok());
     }
 
     async fn execute(&self, number: u16, job: &Job) -> Outcome {

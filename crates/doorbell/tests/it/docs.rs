@@ -55,6 +55,22 @@ fn every_plan_cost_cites_source() {
     }
 }
 
+/// The table of docs/control.md between its marks is that of the program.
+#[test]
+fn control_page_lists_every_verb() {
+    let path = root().join("docs/control.md");
+    let page = fs::read_to_string(path).expect("the page");
+    let (before, rest) = page.split_once("<!-- verbs -->\n").expect("a mark");
+    let (_, after) = rest.split_once("<!-- end of verbs -->\n").expect("a second mark");
+    let mut table = String::from("| verb | what it does |\n|---|---|\n");
+    for verb in serve::control::VERBS {
+        let name = format!("{} {}", verb.method.replace('.', " "), verb.parameters);
+        writeln!(table, "| `{}` | {} |", name.trim_end(), cell(verb.help)).expect("text");
+    }
+    let expected = format!("{before}<!-- verbs -->\n{table}<!-- end of verbs -->\n{after}");
+    check_page("docs/control.md", &expected);
+}
+
 #[test]
 fn jobs_page_lists_every_key() {
     let mut page = String::from(

@@ -63,7 +63,7 @@ fn fault_kind_must_be_known_and_have_its_keys() {
         "p.toml:117:8: faults.0.what: found \"dealy\", expected \"delay\" or \"drop\" or \"hang\" or \
          \"reorder\" or \"status\" or \"corrupt-data\" or \"corrupt-metadata\" or \
          \"corrupt-medium\" or \"stuck-medium\" or \"stuck-die\" or \"slow-die\" or \
-         \"unreadable-die\" or \"lost-interrupt\" or \
+         \"unreadable-die\" or \"ignore-flush\" or \"lost-interrupt\" or \
          \"link-down\" or \"fatal\"",
     );
     assert_rejected(

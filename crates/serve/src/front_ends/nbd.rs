@@ -54,14 +54,14 @@ pub static ROW: FrontEnd = FrontEnd {
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (address, events) = job.first();
     let socket = Socket::bind(ROW.name, address).map_err(RunError::of)?;
-    let disk = Disk::of_plan(job.row, &job.plan)?;
-    Err(many_at_a_time(
-        &socket,
-        &ROW.limits,
-        &events,
-        || disk.is_gone(),
-        |client| connection(client, &disk),
-    ))
+    let drive = job.control.add(job.row, address, &job.plan, 0);
+    let disk = Disk::controlled(job.row, &job.plan, drive.clone())?;
+    let (limits, is_gone) = (&ROW.limits, || disk.is_gone());
+    let serve_one = |client: &Admitted<'_>| connection(client, &disk);
+    many_at_a_time(&socket, limits, &events, job.control, &drive, is_gone, serve_one)?;
+    disk.save()?;
+    events.stopped();
+    Ok(())
 }
 
 /// Returns a protocol error with this message.

@@ -7,10 +7,11 @@ mod extents;
 
 use bus::listen;
 use bus::live::{Client, Server, Shared};
-use runtime::{Log, Rt, STD_CLOCK};
+use runtime::{Log, Rt, STD_CLOCK, race};
 use world::device::{Clock, Device, MediumState};
 use world::{RunError, until};
 
+use crate::control::Drive;
 use crate::events::End;
 use crate::front_end::{Addresses, FrontEnd, Job, Limits};
 use crate::lifecycle::one_at_a_time;
@@ -36,33 +37,43 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
         return extents::serve(job);
     }
     let (socket, events) = job.first();
-    let server = Server::bind(socket).map_err(RunError::of)?;
+    let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());
     let mut kept = Some(medium(&job.plan)?);
+    let drive = job.control.add(job.row, socket, &job.plan, 0);
     let register_bytes = (job.row.register_bytes)(&job.plan);
-    Err(one_at_a_time(
+    one_at_a_time(
         &events,
+        job.control,
+        &drive,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let before = kept.take().expect("the last session has returned it");
-            let (end, after) = session(job, &events, &shared, client, before)?;
+            let (end, after) = session(job, &events, &drive, &shared, client, before)?;
             kept = Some(after);
             Ok(end)
         },
-    ))
+    )?;
+    kept.expect("the last session has returned it").save(&job.plan)?;
+    events.stopped();
+    Ok(())
 }
 
 fn session(
     job: &Job<'_>,
     events: &Events<'_>,
+    drive: &Drive,
     shared: &Shared,
     mut client: Client,
     kept: MediumState,
 ) -> Result<(End, MediumState), RunError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device = Device::start(job.row, shared.device(&rt), kept, Clock::Wall, &job.plan)?;
+    let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
+    let (port, watched) = (shared.device(&rt), drive.is_watched());
+    let device = Device::start_with(job.row, port, kept, Clock::Wall, &plan, watched)?;
     let end = match client.welcome() {
         Ok(()) => {
-            rt.block_on(until(&rt, || client.is_gone() || device.is_down()));
+            let is_over = until(&rt, || client.is_gone() || device.is_down());
+            rt.block_on(race(is_over, drive.attend(&rt, &device, seen)));
             End::Disconnected
         }
         Err(error) => End::Dropped(error.kind.to_string()),
@@ -70,13 +81,20 @@ fn session(
     for (name, injected) in device.fault_counts() {
         events.note(format_args!("fault {name}: injected {injected} times"));
     }
-    let mut kept = device.switch_off();
+    if job.control.stop().is_requested() {
+        rt.block_on(device.flush());
+    }
+    drive.account(&rt, &device);
+    let is_cut = !drive.is_powered();
+    let mut kept = if is_cut { device.cut() } else { device.switch_off() };
     // Unflushed data is lost if the process ends now; otherwise the next client reads it.
     if let Err(error) = kept.keep_journal(&job.plan) {
         events.note(error);
     }
-    match client.has_lost_memory() {
-        true => Ok((End::Dropped("its memory has no more pages".into()), kept)),
-        false => Ok((end, kept)),
-    }
+    let end = match (client.has_lost_memory(), is_cut) {
+        (true, _) => End::Dropped("its memory has no more pages".into()),
+        (_, true) => End::Dropped("the power was cut".into()),
+        (false, false) => end,
+    };
+    Ok((end, kept))
 }

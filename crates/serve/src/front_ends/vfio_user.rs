@@ -41,7 +41,11 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
 
 /// Binds a server for each socket. The limit on mappings is divided among them.
 fn bind(job: &Job<'_>) -> Result<Vec<Server>, RunError> {
-    let bind = |socket| Ok(Server::bind(socket).map_err(RunError::of)?.one_of(job.addresses.len()));
+    let (sockets, stop) = (job.addresses.len(), job.control.stop());
+    let bind = |socket| {
+        let server = Server::bind(socket).map_err(RunError::of)?;
+        Ok(server.one_of(sockets).until(stop.clone()))
+    };
     job.addresses.iter().map(|socket| bind(socket)).collect()
 }
 

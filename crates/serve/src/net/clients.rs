@@ -1,6 +1,7 @@
 //! Concurrent clients, each in its own thread, within the limits of their front end.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -10,30 +11,40 @@ use runtime::Span;
 use world::RunError;
 
 use super::socket::{Incoming, Network, Socket, Stream};
-use crate::Events;
+use crate::control::Drive;
 use crate::events::End;
 use crate::front_end::Limits;
+use crate::{Control, Events};
 
 /// Timeout for the slot of a dropped client to become free: its thread ends at its next read or write.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// Serves each client of a socket in its own thread until the device has ended.
+/// Time for the replies to requests in flight when the server stops. A client that does not read them is
+/// dropped then.
+const STOPPING: Duration = Duration::from_secs(5);
+
+/// Serves each client of a socket in its own thread until the stop is requested. Then no further request is
+/// read, and those in flight get their replies.
 ///
-/// Returns when the first client after that connects.
+/// # Errors
+/// The device has ended: returned when the first client after that connects.
 pub(crate) fn many_at_a_time(
     socket: &Socket,
     limits: &'static Limits,
     events: &Events<'_>,
+    control: &Control,
+    drive: &Drive,
     device_has_ended: impl Fn() -> bool,
     session: impl Fn(&Admitted<'_>) -> io::Result<()> + Sync,
-) -> RunError {
+) -> Result<(), RunError> {
+    socket.set_nonblocking().map_err(RunError::of)?;
     let (clients, mut backoff) = (Clients::new(limits), Backoff::default());
     events.waiting();
     std::thread::scope(|scope| {
-        loop {
+        while control.stop().wait_for(socket.as_fd()) {
             let stream = match socket.accept() {
                 Ok(_) if device_has_ended() => {
-                    return RunError::Other("the drive has ended".into());
+                    return Err(RunError::Other("the drive has ended".into()));
                 }
                 Ok(stream) => Arc::new(stream),
                 Err(error) => {
@@ -44,6 +55,10 @@ pub(crate) fn many_at_a_time(
                     continue;
                 }
             };
+            if !drive.is_powered() {
+                events.ended(&End::Dropped("the power is off".into()));
+                continue;
+            }
             if let Err(why) = clients.admit(&stream) {
                 events.ended(&End::Dropped(why.to_string()));
                 continue;
@@ -51,6 +66,7 @@ pub(crate) fn many_at_a_time(
             let (clients, session, own) = (&clients, &session, stream.clone());
             let thread = Builder::new().name("client".into()).spawn_scoped(scope, move || {
                 events.connected();
+                let _entered = drive.enter(Some(&own));
                 events.ended(&match session(&Admitted { stream: &own, clients }) {
                     Ok(()) => End::Disconnected,
                     Err(error) => End::Dropped(error.to_string()),
@@ -62,6 +78,8 @@ pub(crate) fn many_at_a_time(
                 events.ended(&End::Dropped(format!("no thread for it: {error}")));
             }
         }
+        clients.stop();
+        Ok(())
     })
 }
 
@@ -179,6 +197,16 @@ impl Clients {
         let mut connected = self.connected();
         let known = connected.iter_mut().find(|known| Arc::ptr_eq(&known.stream, stream));
         known.expect("it was admitted").keeps_place = true;
+    }
+
+    /// Ends all connections: reads at once, replies when they are sent or too late.
+    fn stop(&self) {
+        let connected = self.connected();
+        connected.iter().for_each(|known| known.stream.end_of_requests());
+        let all = |connected: &mut Vec<Known>| !connected.is_empty();
+        let left = self.left.wait_timeout_while(connected, STOPPING, all);
+        let (connected, _) = left.unwrap_or_else(PoisonError::into_inner);
+        connected.iter().for_each(|known| known.stream.end());
     }
 
     fn leaves(&self, stream: &Arc<Stream>) {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +55,17 @@ impl Socket {
         }
     }
 
+    /// Makes [`accept`](Socket::accept) return at once.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Socket::Unix(listener) => listener.set_nonblocking(),
+            Socket::Tcp(listener) => listener.set_nonblocking(true),
+        }
+    }
+
     /// Waits for a client.
     ///
     /// # Errors
@@ -73,7 +85,24 @@ impl Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Unix(listener) => listener.as_fd(),
+            Socket::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
 impl Stream {
+    /// Shuts one direction down: pending reads return, and replies can still be sent.
+    pub fn end_of_requests(&self) {
+        let _ = match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Read),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Read),
+        };
+    }
+
     /// Shuts the connection down: pending reads and writes return.
     pub fn end(&self) {
         let _ = match self {

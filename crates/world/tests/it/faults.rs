@@ -222,6 +222,24 @@ fn permanently_stuck_medium_fails_reads_without_hang() {
 }
 
 #[test]
+fn ignored_flushes_complete_at_once() {
+    const FLUSHES: &str = "[a]\nrw=write\nbs=4k\nsize=64k\nfsync=1\n";
+    let flash = |faults: &str| {
+        let plan = plan("small-flash", &[("faults", faults)]);
+        let seen = run_by(NVME, &plan, FLUSHES);
+        assert_eq!(seen.errors(), 0, "{:?}", seen.messages());
+        (seen.latencies(OpKind::Flush).0, seen.count("fault", "ignore-flush"))
+    };
+    let (honest, _) = flash("[]");
+    let (ignored, injected) = flash(r#"[{ name = "x", what = "ignore-flush" }]"#);
+    assert_eq!(injected, 1, "for good");
+    assert!(ignored * 10 < honest, "{ignored} ns, {honest} ns with programs of pages");
+    let (short, injected) = flash(r#"[{ name = "x", what = "ignore-flush", span = "1 ns" }]"#);
+    assert_eq!(injected, 1);
+    assert!(short * 2 > honest, "{short} ns, {honest} ns without the fault");
+}
+
+#[test]
 fn lost_interrupt_is_found_by_watchdog() {
     let fault = r#"[{ name = "x", what = "lost-interrupt", nth = 4 }]"#;
     let plan = faulty(fault, &[("host.completion", "interrupt")]);

@@ -1,8 +1,10 @@
 //! One device for several clients, each with its own socket, memory, registers and blocks.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use bus::listen::Stop;
 use bus::live::{Client, LiveDevice, Server, Shared};
 use media::Refused;
 use runtime::{Log, Rt, STD_CLOCK};
@@ -28,8 +30,10 @@ struct Session {
 }
 
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
-    let bind = |path| Server::bind(path).map_err(RunError::of);
-    let servers = job.addresses.iter().map(|path| bind(path)).collect::<Result<Vec<_>, _>>()?;
+    let stop = job.control.stop();
+    let bind = |path| Ok(Server::bind(path).map_err(RunError::of)?.until(stop.clone()));
+    let servers =
+        job.addresses.iter().map(|path| bind(path)).collect::<Result<Vec<_>, RunError>>()?;
     let kept = medium(&job.plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let ranges = one_device::ranges(job);
@@ -45,11 +49,13 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
         drop(give);
         let (device, extents) = (Rc::new(device), Rc::new(extents));
         // If this panics, each session finds its device ended.
-        one_device::run(rt.clone(), take, |next| {
-            session(rt.clone(), device.clone(), extents.clone(), next)
+        one_device::run(&rt, take, |next| {
+            let stop = job.control.stop().clone();
+            session(rt.clone(), device.clone(), extents.clone(), stop, next)
         });
-    });
-    Err(all_have_ended())
+        one_device::save(job, &rt, device)
+    })?;
+    all_have_ended(job.control)
 }
 
 /// Serves one socket, in its thread.
@@ -59,10 +65,14 @@ fn socket(
     server: &Server,
     give: &Sender<Session>,
     events: &Events<'_>,
-) -> RunError {
+) -> Result<(), RunError> {
     let register_bytes = (job.row.register_bytes)(&job.plan);
+    let (address, client) = (&job.addresses[number], job.clients.get(number));
+    let drive = job.control.add_shared(job.row, address, &job.plan, client);
     one_at_a_time(
         events,
+        job.control,
+        &drive,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let ((refused, refusals), (end, ended)) = (channel(), channel());
@@ -80,6 +90,7 @@ async fn session(
     rt: Rt,
     device: Rc<Device>,
     extents: Rc<Vec<Extent<LiveDevice>>>,
+    stop_all: Arc<Stop>,
     Session { number, shared, mut client, refused, end }: Session,
 ) {
     let extent = &extents[number];
@@ -89,7 +100,7 @@ async fn session(
         Ok(()) => {
             until(&rt, || {
                 refusals.send_first(extent);
-                client.is_gone()
+                client.is_gone() || stop_all.is_requested()
             })
             .await;
             End::Disconnected

@@ -8,17 +8,20 @@
 //! its client's part of the medium, in the tasks of one executor.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use ::device::nvme::CONTROLLERS_MAX;
+use bus::listen;
 use bus::vfio_user::{DeviceEnd, Function, Server, VfioUserDevice, Why};
 use media::Refused;
-use runtime::{Log, Rt, STD_CLOCK};
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
 use world::RunError;
 use world::device::Device;
 use world::interfaces::{Extent, Shared, Stop};
 
 use super::{accept, bind, end_of};
+use crate::control::polled;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::one_device::{self, Refusals};
@@ -93,11 +96,14 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
         drop(give);
         let (device, controllers) = (Rc::new(device), Rc::new(controllers));
         // If this panics, each session finds its device ended.
-        one_device::run(rt.clone(), take, |session| {
-            client(rt.clone(), session, device.clone(), controllers.clone())
+        one_device::run(&rt, take, |session| {
+            let stop = job.control.stop().clone();
+            client(rt.clone(), session, device.clone(), controllers.clone(), stop)
         });
-    });
-    Err(all_have_ended())
+        drop(controllers);
+        one_device::save(job, &rt, device)
+    })?;
+    all_have_ended(job.control)
 }
 
 /// Serves one socket, in its thread.
@@ -108,9 +114,14 @@ fn socket(
     function: &Function,
     give: &Sender<Session>,
     events: &Events<'_>,
-) -> RunError {
+) -> Result<(), RunError> {
+    let place = usize::from(number) - 1;
+    let (address, client) = (&job.addresses[place], job.clients.get(place));
+    let drive = job.control.add_shared(job.row, address, &job.plan, client);
     one_at_a_time(
         events,
+        job.control,
+        &drive,
         || accept(server, function),
         |mut session| {
             let (refused, refusals) = channel();
@@ -121,7 +132,6 @@ fn socket(
             }
             let end = end_of(session.run(server));
             // The controller must stop before the next client's controller starts.
-            let client = job.clients.get(usize::from(number) - 1);
             one_device::report(events, client, &refusals);
             Ok(end)
         },
@@ -135,17 +145,18 @@ async fn client(
     (number, end, refused): Session,
     device: Rc<Device>,
     controllers: Rc<Controllers>,
+    stop_all: Arc<listen::Stop>,
 ) {
     let refusals = controllers.extent(number).map(|extent| Refusals::new(extent, refused.clone()));
     let mut port = end.port(&rt);
     loop {
         let stop = controllers.start(number, port.clone());
-        let why = port.attend().await;
+        let why = race(port.attend(), polled(&rt, || stop_all.is_requested())).await;
         stop();
         device.flush().await;
         match why {
-            Why::Left => break,
-            Why::Reset => port = port.restart(&rt),
+            Either::First(Why::Left) | Either::Second(()) => break,
+            Either::First(Why::Reset) => port = port.restart(&rt),
         }
     }
     if let (Some(refusals), Some(extent)) = (refusals, controllers.extent(number)) {

@@ -1,6 +1,7 @@
 //! One device per socket, each with its own contents.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
 use bus::vfio_user::{DeviceEnd, Function, Server, Session, Why};
@@ -11,26 +12,49 @@ use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 
 use super::{accept, bind, end_of, no_thread};
+use crate::control::Drive;
 use crate::events::End;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
-use crate::{Events, medium};
+use crate::{Control, Events, medium};
 
 pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> {
     let mut sockets = Vec::new();
     for (number, server) in bind(job)?.into_iter().enumerate() {
         let plan = plan_of(&job.plan, number);
-        sockets.push(Socket { row: job.row, kept: Mutex::new(Some(medium(&plan)?)), plan, server });
+        let address = &job.addresses[number];
+        let drive = job.control.add(job.row, address, &plan, number as u32);
+        sockets.push(Socket {
+            row: job.row,
+            drive,
+            kept: Mutex::new(Some(medium(&plan)?)),
+            plan,
+            server,
+            is_saved: AtomicBool::new(false),
+        });
     }
     std::thread::scope(|scope| {
         for (address, socket) in job.addresses.iter().zip(&sockets) {
             one_thread_each(scope, job.events(address), move |events| {
                 let next = || accept(&socket.server, function);
-                one_at_a_time(events, next, |session| socket.session(events, session))
+                let session = |session| socket.session(events, job.control, session);
+                one_at_a_time(events, job.control, &socket.drive, next, session)?;
+                socket
+                    .kept()
+                    .take()
+                    .expect("the last session has returned it")
+                    .save(&socket.plan)?;
+                socket.is_saved.store(true, Ordering::Relaxed);
+                events.stopped();
+                Ok(())
             });
         }
     });
-    Err(all_have_ended())
+    all_have_ended(job.control)?;
+    match sockets.iter().all(|socket| socket.is_saved.load(Ordering::Relaxed)) {
+        true => Ok(()),
+        false => Err(RunError::Other("the state of an address could not be saved".into())),
+    }
 }
 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
@@ -43,19 +67,31 @@ fn plan_of(plan: &Plan, number: usize) -> Plan {
 
 struct Socket {
     row: &'static Row,
+    drive: Arc<Drive>,
     plan: Plan,
     server: Server,
     /// The medium between two sessions. A session takes it in its thread, so it is still here if that thread
     /// does not start.
     kept: Mutex<Option<MediumState>>,
+    /// The server was stopped, and the medium is saved.
+    is_saved: AtomicBool,
 }
 
 impl Socket {
-    fn session(&self, events: &Events<'_>, mut session: Session) -> Result<End, RunError> {
+    fn kept(&self) -> MutexGuard<'_, Option<MediumState>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(
+        &self,
+        events: &Events<'_>,
+        control: &Control,
+        mut session: Session,
+    ) -> Result<End, RunError> {
         let end = session.device_end();
         let (thread, ended) = std::thread::scope(|scope| {
             let thread = Builder::new().name("device".into());
-            match thread.spawn_scoped(scope, || self.device(events, end)) {
+            match thread.spawn_scoped(scope, || self.device(events, control, end)) {
                 Ok(thread) => {
                     let ended = end_of(session.run(&self.server));
                     (Some(thread.join()), ended)
@@ -78,17 +114,31 @@ impl Socket {
     }
 
     /// Runs the device for one client, restarting it at each reset, until the client has disconnected.
-    fn device(&self, events: &Events<'_>, end: DeviceEnd) -> Result<(), RunError> {
-        let place = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = place().take().expect("the last session has returned it");
+    fn device(
+        &self,
+        events: &Events<'_>,
+        control: &Control,
+        end: DeviceEnd,
+    ) -> Result<(), RunError> {
+        let mut kept = self.kept().take().expect("the last session has returned it");
         let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let mut port = end.port(&rt);
+        let _turn = self.drive.turn();
         loop {
-            let device = Device::start(self.row, port.clone(), kept, Clock::Wall, &self.plan)?;
-            let why = rt.block_on(race(port.attend(), device.link_down(&rt)));
-            kept = device.switch_off();
+            let ((plan, seen), watched) = (self.drive.plan(), self.drive.is_watched());
+            let at = port.clone();
+            let device = Device::start_with(self.row, at, kept, Clock::Wall, &plan, watched)?;
+            let attended = self.drive.attend(&rt, &device, seen);
+            let ends = race(device.link_down(&rt), attended);
+            let why = rt.block_on(race(port.attend(), ends));
+            if control.stop().is_requested() {
+                rt.block_on(device.flush());
+            }
+            self.drive.account(&rt, &device);
+            let is_cut = !self.drive.is_powered();
+            kept = if is_cut { device.cut() } else { device.switch_off() };
             match why {
-                Either::First(Why::Left) | Either::Second(()) => break,
+                Either::First(Why::Left) | Either::Second(_) => break,
                 Either::First(Why::Reset) => {
                     rt = Rt::live(&STD_CLOCK, None, Log::Off);
                     port = port.restart(&rt);
@@ -99,7 +149,7 @@ impl Socket {
         if let Err(error) = kept.keep_journal(&self.plan) {
             events.note(error);
         }
-        place().replace(kept);
+        self.kept().replace(kept);
         Ok(())
     }
 }

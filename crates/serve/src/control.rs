@@ -1,0 +1,117 @@
+//! Control of a running server: its orderly stop, and what can change while its drives run.
+//!
+//! ```text
+//!   ctl, scrapers ─► control thread ─► settings of a drive, and a count of requests
+//!                                            ▲ one load in a pass of the idle executor
+//!                                      device thread: applies them, and posts its counts
+//! ```
+//!
+//! A device thread takes a lock only after a request, never for a command.
+
+mod drive;
+mod metrics;
+mod socket;
+mod verbs;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use bus::listen::Stop;
+use plan::Plan;
+use runtime::Rt;
+use world::interfaces::Row;
+
+use crate::Client;
+
+pub use drive::Drive;
+pub use metrics::{Metrics, MetricsError};
+pub use socket::{ControlSocket, LINE_BYTES_MAX};
+pub use verbs::{VERBS, Verb};
+
+/// Opens the plan of a server again, with these settings more.
+pub type Reopen = Box<dyn Fn(&[(&str, &str)]) -> Result<Plan, String> + Send + Sync>;
+
+/// Control of the drives of one server.
+pub struct Control {
+    stop: Arc<Stop>,
+    reopen: Option<Reopen>,
+    drives: Mutex<Vec<Arc<Drive>>>,
+}
+
+impl Control {
+    /// Drives can be stopped, and nothing else.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn new() -> io::Result<Control> {
+        Ok(Control { stop: Arc::new(Stop::new()?), reopen: None, drives: Mutex::default() })
+    }
+
+    /// Drives count their commands, and can change.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn watching(reopen: Reopen) -> io::Result<Control> {
+        Ok(Control { reopen: Some(reopen), ..Control::new()? })
+    }
+
+    /// The stop of this server. After its request, drives flush and save what they hold, and
+    /// [`serve`](crate::FrontEnd::serve) returns.
+    pub fn stop(&self) -> &Arc<Stop> {
+        &self.stop
+    }
+
+    /// Adds the drive behind an address. `number` is that of its files.
+    pub(crate) fn add(
+        &self,
+        row: &'static Row,
+        address: &Path,
+        plan: &Plan,
+        number: u32,
+    ) -> Arc<Drive> {
+        let watched = self.reopen.is_some();
+        self.with(Drive::new(row, address, plan.clone(), number, watched, &self.stop))
+    }
+
+    /// Adds the address of a client that shares a drive: its connections are known, and no more.
+    pub(crate) fn add_shared(
+        &self,
+        row: &'static Row,
+        address: &Path,
+        plan: &Plan,
+        client: Option<&Client>,
+    ) -> Arc<Drive> {
+        let drive = Drive::new(row, address, plan.clone(), 0, false, &self.stop);
+        self.with(drive.shared_by(client.map(|client| client.name.as_str())))
+    }
+
+    fn with(&self, drive: Drive) -> Arc<Drive> {
+        let drive = Arc::new(drive);
+        self.drives().push(drive.clone());
+        drive
+    }
+
+    fn drives(&self) -> MutexGuard<'_, Vec<Arc<Drive>>> {
+        self.drives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until `check` returns true. It is called in passes of the executor, not by a timer, which would
+/// keep an idle executor from sleeping.
+pub(crate) async fn polled(rt: &Rt, mut check: impl FnMut() -> bool) {
+    /// Passes after which the task is polled less often, some tens of microseconds.
+    const PASSES_UNTIL_PATIENT: u32 = 4_096;
+    let mut passes = 0_u32;
+    std::future::poll_fn(|cx| {
+        if check() {
+            rt.progress();
+            return Poll::Ready(());
+        }
+        passes = passes.saturating_add(1);
+        rt.poll_again(cx, passes > PASSES_UNTIL_PATIENT);
+        Poll::Pending
+    })
+    .await;
+}

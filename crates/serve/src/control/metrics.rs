@@ -1,0 +1,279 @@
+//! Metrics in the text format of Prometheus, over HTTP.
+//!
+//! One client at a time, with limits on the length and the time of its request.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use device::meter::Kind;
+use runtime::{STD_CLOCK, Span, WallClock};
+
+use super::Control;
+use super::drive::{Drive, Posted};
+
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+const REQUEST: Span = Span::s(2);
+
+/// Why metrics cannot be served at an address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetricsError {
+    /// The address cannot be bound.
+    #[error("{address}: {error}, expected an address to listen at")]
+    Bind { address: SocketAddr, error: io::Error },
+    /// Other machines can reach the address.
+    #[error("{address}: expected a loopback address, or a token")]
+    Open { address: SocketAddr },
+}
+
+/// A socket that serves metrics.
+pub struct Metrics {
+    listener: TcpListener,
+    token: Option<String>,
+}
+
+impl Metrics {
+    /// Listens at an address: of the loopback, unless clients must have a token.
+    ///
+    /// # Errors
+    /// The address is not of the loopback and there is no token, or it cannot be bound.
+    pub fn bind(address: SocketAddr, token: Option<String>) -> Result<Metrics, MetricsError> {
+        if !address.ip().to_canonical().is_loopback() && token.is_none() {
+            return Err(MetricsError::Open { address });
+        }
+        let failed = |error| MetricsError::Bind { address, error };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Metrics { listener, token })
+    }
+
+    /// The address that is listened at.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves clients until the stop is requested.
+    pub fn serve(&self, control: &Control) {
+        while control.stop().wait_for(self.listener.as_fd()) {
+            match self.listener.accept() {
+                // An error of the connection ends it, and nothing else.
+                Ok((stream, _)) => drop(self.client(&stream, control)),
+                Err(_) => drop(control.stop().sleep(Span::ms(100))),
+            }
+        }
+    }
+
+    fn client(&self, mut stream: &TcpStream, control: &Control) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(Duration::from_nanos(REQUEST.as_ns())))?;
+        let (mut request, since) = (Vec::new(), STD_CLOCK.now());
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            let left = (since + REQUEST).since(STD_CLOCK.now());
+            if left == Span::ZERO || request.len() > REQUEST_BYTES_MAX {
+                return Ok(());
+            }
+            stream.set_read_timeout(Some(Duration::from_nanos(left.as_ns().max(1_000_000))))?;
+            let mut some = [0; 1024];
+            match stream.read(&mut some)? {
+                0 => return Ok(()),
+                got => request.extend_from_slice(&some[..got]),
+            }
+        }
+        let request = String::from_utf8_lossy(&request);
+        let (status, body) = match self.refusal(&request) {
+            Some(status) => (status, format!("{status}\n")),
+            None => ("200 OK", text(control)),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body.as_bytes())
+    }
+
+    /// Status of a request that gets no metrics.
+    fn refusal(&self, request: &str) -> Option<&'static str> {
+        let mut lines = request.lines();
+        let mut words = lines.next().unwrap_or_default().split(' ');
+        let (method, path) = (words.next(), words.next().unwrap_or_default());
+        if method != Some("GET") {
+            return Some("405 Method Not Allowed");
+        }
+        if path.split('?').next() != Some("/metrics") {
+            return Some("404 Not Found");
+        }
+        let token = self.token.as_ref()?;
+        let given = lines.filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+            let value = value.trim().strip_prefix("Bearer ")?;
+            name.eq_ignore_ascii_case("authorization").then_some(value)
+        });
+        let same = given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes()));
+        (!same).then_some("401 Unauthorized")
+    }
+}
+
+/// Compares in a time that does not tell how much is equal.
+fn equal(one: &[u8], two: &[u8]) -> bool {
+    one.len() == two.len() && one.iter().zip(two).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// A label's value: backslash, quote and line feed are escaped.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("\"{text}\"")
+}
+
+type Samples = Vec<(String, String)>;
+
+/// The samples of one metric over all drives: suffix and labels, and value.
+fn samples(metric: &str, drive: &Drive, posted: &Posted) -> Samples {
+    let name = quoted(&drive.name);
+    let one = |value: u64| vec![(format!("{{drive={name}}}"), value.to_string())];
+    let of_kinds = |value: &dyn Fn(usize) -> u64| -> Samples {
+        let kinds = Kind::ALL.iter().enumerate();
+        let labels = |kind: &Kind| format!("{{drive={name},kind=\"{}\"}}", kind.word());
+        kinds.map(|(place, kind)| (labels(kind), value(place).to_string())).collect()
+    };
+    let totals = |place: usize| posted.before[place].and(posted.now.kinds[place].totals);
+    match metric {
+        "doorbell_commands_total" => of_kinds(&|place| totals(place).commands),
+        "doorbell_bytes_total" => of_kinds(&|place| totals(place).bytes),
+        "doorbell_command_errors_total" => of_kinds(&|place| totals(place).errors),
+        "doorbell_command_latency_seconds" => {
+            let mut all = Samples::new();
+            for (place, kind) in Kind::ALL.iter().enumerate() {
+                let labels = format!("drive={name},kind=\"{}\"", kind.word());
+                for (quantile, permille) in [("0.5", 500), ("0.99", 990), ("0.999", 999)] {
+                    let ns = posted.now.kinds[place].percentile_ns(permille);
+                    let value = ns.map_or("NaN".to_owned(), |ns| seconds(ns));
+                    all.push((format!("{{{labels},quantile=\"{quantile}\"}}"), value));
+                }
+                all.push((format!("_sum{{{labels}}}"), seconds(totals(place).latency_ns)));
+                all.push((format!("_count{{{labels}}}"), totals(place).commands.to_string()));
+            }
+            all
+        }
+        "doorbell_faults_injected_total" => {
+            let settings = drive.settings();
+            let faults = settings.plan.faults.iter();
+            let labels = |fault: &str| format!("{{drive={name},fault={}}}", quoted(fault));
+            faults
+                .map(|fault| (labels(&fault.name), posted.injected(&fault.name).to_string()))
+                .collect()
+        }
+        "doorbell_flushes_ignored_total" => one(posted.flushes_ignored()),
+        "doorbell_clients" => one(drive.connected().len() as u64),
+        "doorbell_clients_accepted_total" => one(drive.accepted()),
+        "doorbell_paused" => one(drive.settings().paused.into()),
+        _ => one(drive.settings().powered.into()),
+    }
+}
+
+/// Nanoseconds as seconds.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// Name, type and help of each metric.
+const METRICS: &[(&str, &str, &str)] = &[
+    ("doorbell_commands_total", "counter", "Completed commands."),
+    ("doorbell_bytes_total", "counter", "Bytes of the blocks of completed commands."),
+    ("doorbell_command_errors_total", "counter", "Commands that completed with an error."),
+    (
+        "doorbell_command_latency_seconds",
+        "summary",
+        "Time of commands in the device; quantiles of 5 s.",
+    ),
+    ("doorbell_faults_injected_total", "counter", "Injections of a fault."),
+    ("doorbell_flushes_ignored_total", "counter", "Flushes that made nothing durable."),
+    ("doorbell_clients", "gauge", "Connected clients."),
+    ("doorbell_clients_accepted_total", "counter", "Clients since the start."),
+    ("doorbell_paused", "gauge", "1 if the drive is paused."),
+    ("doorbell_powered", "gauge", "1 if the drive has power."),
+];
+
+/// The metrics of all drives.
+fn text(control: &Control) -> String {
+    let drives = control.drives().clone();
+    let posted: Vec<_> = drives
+        .iter()
+        .map(|drive| {
+            // A drive that does not answer has the counts of its last answer.
+            let _ = drive.ask();
+            (drive, drive.posted())
+        })
+        .collect();
+    let mut text = String::new();
+    for (metric, kind, help) in METRICS {
+        let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
+        for (drive, posted) in &posted {
+            let is_counted = !drive.shared || metric.contains("clients");
+            for (labels, value) in samples(metric, drive, posted).iter().filter(|_| is_counted) {
+                let _ = writeln!(text, "{metric}{labels} {value}");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_served_without_a_token() {
+        for (address, token, served) in [
+            ("127.0.0.1:0", None, true),
+            ("[::ffff:127.0.0.1]:0", None, true),
+            ("0.0.0.0:0", None, false),
+            ("[::]:0", None, false),
+            ("192.0.2.1:0", None, false),
+            ("0.0.0.0:0", Some("secret".to_owned()), true),
+        ] {
+            let result = Metrics::bind(address.parse().expect("an address"), token);
+            match result {
+                Ok(_) => assert!(served, "{address}"),
+                Err(MetricsError::Open { .. }) => assert!(!served, "{address}"),
+                // A machine without this address.
+                Err(MetricsError::Bind { .. }) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn request_needs_path_and_token() {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let metrics = |token: Option<&str>| {
+            Metrics::bind(address, token.map(str::to_owned)).expect("the loopback")
+        };
+        let (free, guarded) = (metrics(None), metrics(Some("secret")));
+        let get = "GET /metrics HTTP/1.1\r\n";
+        assert_eq!(free.refusal(get), None);
+        assert_eq!(free.refusal("POST /metrics HTTP/1.1\r\n"), Some("405 Method Not Allowed"));
+        assert_eq!(free.refusal("GET / HTTP/1.1\r\n"), Some("404 Not Found"));
+        assert_eq!(guarded.refusal(get), Some("401 Unauthorized"));
+        for (line, status) in [
+            ("Authorization: Bearer secret", None),
+            ("authorization:Bearer secret", None),
+            ("Authorization: Bearer secre", Some("401 Unauthorized")),
+            ("Authorization: secret", Some("401 Unauthorized")),
+            ("Other: Bearer secret", Some("401 Unauthorized")),
+        ] {
+            assert_eq!(guarded.refusal(&format!("{get}{line}\r\n")), status, "{line}");
+        }
+    }
+
+    #[test]
+    fn label_values_are_escaped() {
+        assert_eq!(quoted("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
+        assert_eq!(seconds(1_000_000_001), "1.000000001");
+    }
+}
