@@ -22,10 +22,10 @@ use flash::chips::DieFault;
 use media::{Flip, Harm};
 use runtime::{Rng, Rt, Signal, Span, Time};
 use wire::nvme::entry::Sqe;
-
-use crate::meter::Meter;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
+
+use crate::meter::Meter;
 
 /// Unlimited duration.
 pub const FOREVER: Span = Span(u64::MAX);
