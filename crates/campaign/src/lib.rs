@@ -1,5 +1,6 @@
 //! Tools that need many runs: power-loss campaigns, queue sharing policies under contention, the conformance
-//! suite, calibration of a plan to this machine, the reasons for a run's rate, sweeps over plans and jobs.
+//! suite, calibration of a plan to this machine, the reasons for a run's rate, sweeps over plans and jobs. What
+//! the command line and Python share of a single run is here as well: [`run`], [`document`], [`event_log`].
 //!
 //! ```text
 //!    seed, plan, job ─► runs of world::simulate, or live ─► one table, and arguments that repeat a failure
@@ -15,7 +16,10 @@
 pub mod calibrate;
 pub mod conformance;
 pub mod diskhog;
+pub mod document;
+pub mod event_log;
 pub mod explain;
 pub mod measure;
 pub mod power_cuts;
+pub mod run;
 pub mod sweep;

@@ -26,7 +26,9 @@ mod spec;
 mod workers;
 
 pub use error::{PointError, PointErrorAt, PointErrors, SweepError};
+pub use file::settings;
 pub use find::{Find, Found, Tried, bisect};
+pub use memory::available_memory_bytes;
 pub use results::Results;
 pub use space::POINTS_MAX;
 pub use spec::Sweep;

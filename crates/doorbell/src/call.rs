@@ -1,9 +1,10 @@
-//! The call of a command, the machine, and the document that answers it.
+//! The call of a command, and the document that answers it.
 
 use std::ffi::OsString;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use report::model::{Command, Document, Machine, Program, Run, SCHEMA, SCHEMA_VERSION, World};
+pub(super) use campaign::document::measured;
+use campaign::document::of_runs;
+use report::model::{Command, Document, Run};
 
 /// The command and its arguments, as typed.
 pub(super) struct Call(Command);
@@ -17,62 +18,6 @@ impl Call {
 
     /// A document with these runs, and without findings of other commands.
     pub(super) fn document(&self, runs: Vec<Run>) -> Document {
-        let live = runs.iter().any(|run| run.world == World::Live);
-        let document = document(self.0.clone(), runs);
-        if live { measured(document) } else { document }
-    }
-}
-
-/// This program.
-pub(super) fn program() -> Program {
-    Program { name: "doorbell".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
-}
-
-/// An answer to a command of which all is simulated: the same on any machine, at any time.
-pub(super) fn document(command: Command, runs: Vec<Run>) -> Document {
-    Document {
-        schema: SCHEMA.to_owned(),
-        schema_version: SCHEMA_VERSION,
-        program: program(),
-        command,
-        machine: None,
-        unix_ms: 0,
-        warnings: Vec::new(),
-        runs,
-        plans: Vec::new(),
-        papers: Vec::new(),
-        conformance: Vec::new(),
-        diskhog: Vec::new(),
-        bench: None,
-        calibration: None,
-    }
-}
-
-/// The document with time and machine.
-pub(super) fn measured(document: Document) -> Document {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let unix_ms = now.map_or(0, |time| time.as_millis() as u64);
-    Document { unix_ms, machine: Some(machine()), ..document }
-}
-
-fn machine() -> Machine {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let line = |path: &str| read(path).trim().to_owned();
-    let kernel = line("/proc/sys/kernel/ostype");
-    let kernel = if kernel.is_empty() { std::env::consts::OS.to_owned() } else { kernel };
-    let system =
-        format!("{kernel} {} {}", line("/proc/sys/kernel/osrelease"), std::env::consts::ARCH);
-    let field = |path: &str, name: &str| {
-        let text = read(path);
-        let line = text.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
-    };
-    let memory = field("/proc/meminfo", "MemTotal");
-    let kib = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-    Machine {
-        system: system.split_whitespace().collect::<Vec<_>>().join(" "),
-        processor: field("/proc/cpuinfo", "model name").unwrap_or_default(),
-        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
-        memory_bytes: kib.unwrap_or(0) * 1024,
+        of_runs(self.0.clone(), runs)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use campaign::event_log::Digest;
 use clap::Args;
 use plan::Plan;
 use report::model::{Device, Recording, Run, Warning, WarningKind, World as InWorld};
@@ -13,7 +14,6 @@ use world::{self, Options, device};
 
 use super::Sets;
 use super::call::Call;
-use super::digest::Digest;
 use super::output::{Page, Sink, create, put};
 use super::run::{Jobs, TIMELINE_OPERATIONS, World, page_interval};
 

@@ -1,15 +1,13 @@
 //! A live run that is taken down.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use runtime::Log;
 use workload::limits::IODEPTH_MAX;
 use world::RunResult;
-use world::run_recorder::{ENTRIES_MAX, RunRecorder, register_write};
+use world::run_recorder::{ENTRIES_MAX, RunRecorder};
 use world::work::Work;
 
 use super::output::{Page, create};
@@ -58,13 +56,4 @@ impl Recorder {
         }
         Ok(())
     }
-}
-
-/// A log that also counts the registers that the host writes.
-pub(super) fn counting(log: Log, count: &Rc<Cell<u64>>) -> Log {
-    let count = count.clone();
-    Log::To(Rc::new(move |entry| {
-        count.set(count.get() + u64::from(register_write(entry).is_some()));
-        log.put(entry);
-    }))
 }

@@ -7,7 +7,10 @@ mod spec;
 use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use campaign::event_log::Digest;
+use campaign::run::{Device, RunSpec};
 use clap::{Args, ValueEnum};
 use plan::Plan;
 use report::model;
@@ -20,14 +23,14 @@ use world::work::Work;
 
 use super::Sets;
 use super::call::Call;
-use super::digest::{Digest, line};
+use super::digest::{into_file, line};
 use super::interface::Named;
 use super::output::{Page, Sink, create, put};
 use super::perfetto::TraceFile;
 use super::recorded::Recorder;
 pub(super) use flags::{Jobs, page_interval};
 pub(super) use replay::{Replay, replay};
-use spec::{Device, RunSpec};
+use spec::{how, print_errors, watched};
 
 /// Maximum number of operations of a run in a trace.
 pub(super) const TIMELINE_OPERATIONS: u32 = 128;
@@ -294,23 +297,23 @@ fn one_file(
                 .filter(|_| !simulated)
                 .map(|to| to.run_recorder.clone()),
             register_writes: Rc::default(),
-            repro_arguments: &arguments,
+            progress: Arc::default(),
         };
         let log = match (&typed.log, keeps_result) {
             _ if !simulated => None,
-            (Some(path), _) => Some(Digest::into_file(path)?),
+            (Some(path), _) => Some(into_file(path)?),
             // The result has the digest, so that a replay can be compared with it.
             (None, true) if typed.format == Format::Doorbell => Some(Digest::default()),
             (None, _) => None,
         };
-        let run_result = spec.run(log.as_ref())?;
+        let run_result = watched(&spec, log.as_ref())?;
         let log = log.map(|log| log.finish()).transpose()?;
         let run = spec.model(&run_result, &recordings, log);
-        done.failed |= !spec.print_errors(&run);
+        done.failed |= !print_errors(&spec, &run, &arguments);
         if let Some(recorder) = recorder.take_if(|_| !simulated) {
-            recorder.finish(spec.how(&run), work, &run_result, page)?;
+            recorder.finish(how(&spec, &run), work, &run_result, page)?;
         }
-        let title = format!("== {}, {}", run.work.file, spec.how(&run));
+        let title = format!("== {}, {}", run.work.file, how(&spec, &run));
         if let Some(trace) = &mut done.trace {
             trace.add(&title, &run_result);
         }

@@ -6,14 +6,16 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
-use campaign::sweep::{Effort, Find, Found, Progress, Results, Sweep, Tried};
+use campaign::document::program;
+use campaign::sweep::{
+    Effort, Find, Found, Progress, Results, Sweep, Tried, available_memory_bytes,
+};
 use clap::Args;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use plan::units::{parse_size, size_text};
 use report::model::SweepPoint;
 use report::sweep::{Metric, Number, Shown};
 
-use super::call;
 use super::output::{Page, Sink, create, put};
 
 #[derive(Args)]
@@ -66,7 +68,7 @@ fn metric(text: &str) -> Result<Metric, String> {
 /// Returns false if a point failed or has errors.
 pub(super) fn sweep(typed: &SweepArguments) -> Result<bool, String> {
     let cores = available_parallelism().map_or(1, usize::from);
-    let sweep = Sweep::load(&typed.file, call::program(), typed.full, cores);
+    let sweep = Sweep::load(&typed.file, program(), typed.full, cores);
     let sweep = sweep.map_err(|error| error.to_string())?;
     let find = typed.find.as_ref().map(|text| sweep.find(text)).transpose();
     let find = find.map_err(|error| error.to_string())?;
@@ -82,7 +84,7 @@ pub(super) fn sweep(typed: &SweepArguments) -> Result<bool, String> {
     let mut results = results.map_err(|error| error.to_string())?;
     let effort = Effort {
         workers: typed.jobs.map_or(cores, |jobs| jobs as usize),
-        memory_bytes: typed.memory.unwrap_or_else(available_bytes),
+        memory_bytes: typed.memory.unwrap_or_else(available_memory_bytes),
     };
     let mut watch = Watch::begin(&typed.file, find.is_some());
     let mut progress = |progress: Progress| watch.show(progress);
@@ -146,14 +148,6 @@ fn dry_run(typed: &SweepArguments, sweep: &Sweep) {
     if sweep.states() > 0 {
         println!("  saved states: {}, of about {} each at most", sweep.states(), mib(state));
     }
-}
-
-/// Three quarters of the memory that the system says is available, or 1 GiB.
-fn available_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.map_or(1 << 30, |kib| kib * 1024 / 4 * 3)
 }
 
 /// Progress on standard error: a bar on a terminal, a line for each tenth elsewhere.

@@ -8,13 +8,13 @@ mod checks;
 mod hold;
 mod kernel;
 mod op_trace;
+mod progress;
 mod several;
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bus::{Buffer, Cost, HostPort};
 use host::{BlockDevice, Geometry, IoError, Kind};
@@ -33,6 +33,7 @@ pub use checks::Checks;
 pub use hold::Hold;
 pub use kernel::KernelPath;
 use op_trace::OpTrace;
+pub use progress::Progress;
 use several::Several;
 
 /// The stage sums of a request trace fit into a breakdown.
@@ -63,23 +64,6 @@ impl Source {
             Source::Pattern(ops) => ops.stop(),
             Source::Recorded(ops) => *ops = Box::new(std::iter::empty()),
         }
-    }
-}
-
-/// Number of completed operations of the engines on one thread, which other threads read. Aligned to avoid
-/// false sharing between counting threads.
-#[derive(Default)]
-#[repr(align(128))]
-pub struct Progress(AtomicU64);
-
-impl Progress {
-    pub fn operations(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets the number. Only one thread writes it, so no atomic addition is needed.
-    pub fn set(&self, operations: u64) {
-        self.0.store(operations, Ordering::Relaxed);
     }
 }
 
@@ -344,7 +328,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     }
 
     fn next(&self, now: Time) -> Option<Op> {
-        if self.stopped.get() {
+        if self.stopped.get() || self.setup.progress.is_stopped() {
             return None;
         }
         let limit = self.setup.job.runtime.map(|runtime| runtime + self.setup.job.ramp_time);
@@ -577,6 +561,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         let mut caller = self.caller(None);
         loop {
             let next = checks.ledger().next_written(from, most);
+            let next = next.filter(|_| !self.setup.progress.is_stopped());
             let Some((lba, blocks)) = next else { return };
             checks.ledger().start_read_again(&mut ticket, lba, blocks);
             let bytes = (blocks * self.block_bytes) as usize;

@@ -139,7 +139,7 @@ pub fn live_in_host_threads(
         bus,
         contents_unknown,
         timeline: options.timeline.map(|most| most.div_ceil(threads as u32)),
-        progress: (0..threads).map(|_| Arc::default()).collect(),
+        progress: (0..threads).map(|_| Arc::new(options.progress.of_another_thread())).collect(),
         checks: OnceLock::new(),
         ended: work.groups().iter().map(|_| AtomicU32::new(0)).collect(),
         failed: AtomicBool::new(false),

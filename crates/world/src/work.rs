@@ -110,6 +110,22 @@ impl Work {
         Work::parse_with(path, text, mapping, &Outside::none())
     }
 
+    /// Parses the text of a job file as if `path` had it: with settings that override those of every job,
+    /// included files and variables.
+    ///
+    /// # Errors
+    /// All errors in the text.
+    pub fn of_text(
+        path: &Path,
+        text: &str,
+        mapping: Mapping,
+        settings: &[(String, String)],
+    ) -> Result<Work, WorkError> {
+        let outside =
+            Outside { settings, variable: &|name| std::env::var(name).ok(), include: &included };
+        Work::parse_with(path, text, mapping, &outside)
+    }
+
     /// The work of a resolved job file: the [`Work::text`] of a work that was loaded from `path`. It equals
     /// that work but for the notes, whose lines are those of the text, and the variables.
     ///

@@ -14,12 +14,11 @@ type Found = Result<(Checked, Option<String>), Vec<String>>;
 impl Sweep {
     /// # Errors
     /// Points that cannot run, by reason.
-    pub(super) fn check(&self, threads: usize) -> Result<Vec<Checked>, SweepError> {
-        let points: Vec<u64> = (0..self.space.points).collect();
-        let found = pool::map(&points, threads, |point| self.check_one(*point));
+    pub(super) fn check(&self, points: &[u64], threads: usize) -> Result<Vec<Checked>, SweepError> {
+        let found = pool::map(points, threads, |point| self.check_one(*point));
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         let (mut all, mut reasons) = (Vec::new(), BTreeMap::<String, Vec<u64>>::new());
-        for (point, found) in points.into_iter().zip(found) {
+        for (point, found) in points.iter().copied().zip(found) {
             match found {
                 Err(all) => {
                     for why in all {

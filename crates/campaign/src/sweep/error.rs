@@ -41,6 +41,9 @@ pub enum SweepError {
     Damaged { path: PathBuf, line: usize, why: String },
     #[error("{}: in use by another sweep", path.display())]
     Locked { path: PathBuf },
+    /// Stopped by [`Sweep::stop_flag`](super::Sweep::stop_flag).
+    #[error("the sweep was stopped; the results have the points that ended")]
+    Stopped,
     /// The expression of a search.
     #[error("--find {text:?}: found {found}, expected {expected}")]
     Find { text: String, found: String, expected: String },

@@ -89,6 +89,14 @@ fn written(job: &Job, capacity: u64) -> u64 {
     one.min(region).saturating_mul(job.numjobs.into()).min(capacity)
 }
 
+/// Three quarters of the memory that the system says is available, or 1 GiB.
+pub fn available_memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(1 << 30, |kib| kib * 1024 / 4 * 3)
+}
+
 /// A limit on the memory of what runs at once. One point always runs, whatever it takes.
 pub(super) struct Limit {
     bytes: u64,

@@ -6,13 +6,14 @@ use std::sync::{Arc, PoisonError};
 
 use media::contents::Backing;
 use plan::Plan;
-use report::model::{
-    self, Command, Device, Document, Recording, SCHEMA, SCHEMA_VERSION, SweepPoint, World,
-};
+use report::model::{self, Command, Device, Document, Recording, SweepPoint, World};
 use report::{RunContext, recordings};
+use world::engine::Progress;
 use world::interfaces::{Row, by_name};
 use world::work::Work;
 use world::{Options, RunError, RunResult, device};
+
+use crate::document::document;
 
 use super::axis::Axis;
 use super::error::PointError;
@@ -123,7 +124,8 @@ impl Sweep {
 
     fn simulate(&self, point: u64, case: &Case, saved: &Saved) -> Result<model::Run, PointError> {
         let (row, plan, (work, recordings)) = (case.row(), &case.plan, &*case.work);
-        let options = Options::default();
+        let progress = Arc::new(Progress::stopped_by(&self.stop));
+        let options = Options { progress, ..Options::default() };
         let run_result: RunResult = match self.checked[point as usize].state {
             None => world::simulate(row, plan, work, options)?,
             Some(state) => {
@@ -188,21 +190,7 @@ impl Sweep {
         settings.seed.iter().for_each(|seed| add("--seed", seed.to_string()));
         settings.jobs.iter().for_each(|(key, value)| add("--job", format!("{key}={value}")));
         settings.sets.iter().for_each(|(key, value)| add("--set", format!("{key}={value}")));
-        Document {
-            schema: SCHEMA.to_owned(),
-            schema_version: SCHEMA_VERSION,
-            program: self.header.program.clone(),
-            command: Command { name: "run".to_owned(), arguments },
-            machine: None,
-            unix_ms: 0,
-            warnings: Vec::new(),
-            runs: vec![run],
-            plans: Vec::new(),
-            papers: Vec::new(),
-            conformance: Vec::new(),
-            diskhog: Vec::new(),
-            bench: None,
-            calibration: None,
-        }
+        let command = Command { name: "run".to_owned(), arguments };
+        Document { program: self.header.program.clone(), ..document(command, vec![run]) }
     }
 }

@@ -134,6 +134,23 @@ impl Results {
         Ok(())
     }
 
+    /// Adds a line that another process made by [`Sweep::lines`](super::Sweep::lines). A point that is there
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// It is no line of a point of the sweep, or the file cannot be written.
+    pub fn append_line(&mut self, line: &str, points: u64) -> Result<(), SweepError> {
+        let damaged =
+            |why| SweepError::Damaged { path: self.path.clone(), line: self.lines.len() + 2, why };
+        let point: SweepPoint =
+            serde_json::from_str(line).map_err(|error| damaged(error.to_string()))?;
+        if point.point >= points {
+            let (found, last) = (point.point, points.saturating_sub(1));
+            return Err(damaged(format!("found point {found}, expected {last} at most")));
+        }
+        if self.has(point.point) { Ok(()) } else { self.append(point) }
+    }
+
     /// Puts the lines in the order of the points. A process that is killed leaves the file as it was.
     ///
     /// # Errors
@@ -192,7 +209,7 @@ impl Results {
     }
 }
 
-fn line_of(value: &impl serde::Serialize) -> Vec<u8> {
+pub(super) fn line_of(value: &impl serde::Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).expect("results have string keys only");
     line.push(b'\n');
     line

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use plan::Plan;
@@ -27,7 +28,9 @@ pub struct Sweep {
     /// By name: origin and merged text.
     pub(super) plans: BTreeMap<String, (String, String)>,
     pub(super) works: Mutex<Works>,
+    /// By point; of a part, those of other points are empty.
     pub(super) checked: Vec<Checked>,
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 /// Works by file and settings of their jobs, with the digests of their recordings.
@@ -76,7 +79,65 @@ impl Sweep {
         threads: usize,
     ) -> Result<Sweep, SweepError> {
         let unread = |why| SweepError::Io { path: path.to_owned(), attempt: "read", why };
-        let text = FileText::parse(path, &fs::read_to_string(path).map_err(unread)?)?;
+        let text = fs::read_to_string(path).map_err(unread)?;
+        Sweep::parse(path, &text, program, full, threads)
+    }
+
+    /// As [`Sweep::load`], from the text of a sweep file as if it were at `path`.
+    ///
+    /// # Errors
+    /// The text is wrong, or points cannot run.
+    pub fn parse(
+        path: &Path,
+        text: &str,
+        program: Program,
+        full: bool,
+        threads: usize,
+    ) -> Result<Sweep, SweepError> {
+        let mut sweep = Sweep::unchecked(path, text, program, full)?;
+        let points: Vec<u64> = (0..sweep.space.points).collect();
+        sweep.checked = sweep.check(&points, threads)?;
+        Ok(sweep)
+    }
+
+    /// As [`Sweep::parse`], to run these points alone: others are not checked.
+    ///
+    /// # Errors
+    /// The text is wrong, these points cannot run, or the sweep has no such points.
+    pub fn part(
+        path: &Path,
+        text: &str,
+        program: Program,
+        full: bool,
+        points: &[u64],
+    ) -> Result<Sweep, SweepError> {
+        let mut sweep = Sweep::unchecked(path, text, program, full)?;
+        let count = sweep.space.points;
+        if let Some(point) = points.iter().find(|point| **point >= count) {
+            let (path, expected) =
+                (path.to_owned(), format!("less than {count}, the points of the sweep"));
+            return Err(SweepError::Key {
+                path,
+                key: "points",
+                found: point.to_string(),
+                expected,
+            });
+        }
+        let mut checked = vec![Checked::default(); count as usize];
+        for (point, one) in points.iter().zip(sweep.check(points, 1)?) {
+            checked[*point as usize] = one;
+        }
+        sweep.checked = checked;
+        Ok(sweep)
+    }
+
+    fn unchecked(
+        path: &Path,
+        text: &str,
+        program: Program,
+        full: bool,
+    ) -> Result<Sweep, SweepError> {
+        let text = FileText::parse(path, text)?;
         let space = Space::new(path, &text)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let fixed = Settings {
@@ -96,12 +157,17 @@ impl Sweep {
             plans: BTreeMap::new(),
             works: Mutex::default(),
             checked: Vec::new(),
+            stop: Arc::default(),
             space,
         };
         let typed = [&text.plan, &text.file].map(|name| name.clone().unwrap_or_default());
         sweep.read_inputs(&typed)?;
-        sweep.checked = sweep.check(threads)?;
         Ok(sweep)
+    }
+
+    /// Once it is set, no further point begins, and those that run end without a result.
+    pub fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.stop
     }
 
     /// The first line of its results.

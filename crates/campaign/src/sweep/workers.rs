@@ -7,7 +7,7 @@ use report::model::SweepPoint;
 
 use super::error::SweepError;
 use super::memory::Limit;
-use super::results::Results;
+use super::results::{Results, line_of};
 use super::saved::Saved;
 use super::spec::Sweep;
 
@@ -79,44 +79,88 @@ impl Sweep {
     /// their documents.
     ///
     /// # Errors
-    /// The results cannot be written. A point that fails is a result.
+    /// The results cannot be written, or the sweep was stopped: then they have the points that ended. A point
+    /// that fails is a result.
     pub fn run(
         &self,
         results: &mut Results,
         effort: Effort,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SweepError> {
-        let mut pending: Vec<u64> =
-            (0..self.space.points).filter(|point| !results.has(*point)).collect();
-        // Points of a state after one another, so that few states are in memory at once.
-        pending.sort_by_key(|point| (self.checked[*point as usize].state, *point));
-        let runner = Runner::new(self, effort.memory_bytes, pending.iter().copied());
-        let next = AtomicUsize::new(0);
-        let (sender, lines) = mpsc::channel();
         let mut report = |results: &Results| {
             let (done, failed) = results.counts();
             progress(Progress { done, of: self.space.points, failed });
         };
         report(results);
+        self.each(&self.missing(results), effort, &mut |line| {
+            results.append(line)?;
+            report(results);
+            Ok(())
+        })?;
+        results.finish()
+    }
+
+    /// Points that the results lack, those of a saved state one after the other, so that few states are in
+    /// memory at once.
+    fn missing(&self, results: &Results) -> Vec<u64> {
+        let mut missing: Vec<u64> =
+            (0..self.space.points).filter(|point| !results.has(*point)).collect();
+        missing.sort_by_key(|point| (self.checked[*point as usize].state, *point));
+        missing
+    }
+
+    /// The points that the results lack, in batches of at most `most` for other processes. Points of a batch
+    /// begin from the same saved state, or from none.
+    pub fn batches(&self, results: &Results, most: usize) -> Vec<Vec<u64>> {
+        let missing = self.missing(results);
+        let state = |point: &u64| self.checked[*point as usize].state;
+        let of_a_state = missing.chunk_by(|one, next| state(one) == state(next));
+        of_a_state.flat_map(|points| points.chunks(most.max(1)).map(<[u64]>::to_vec)).collect()
+    }
+
+    /// Runs these points, in any order. The lines are as [`Sweep::run`] writes them.
+    ///
+    /// # Errors
+    /// The sweep was stopped.
+    pub fn lines(&self, points: &[u64], effort: Effort) -> Result<Vec<String>, SweepError> {
+        let mut lines = Vec::new();
+        self.each(points, effort, &mut |line| {
+            lines.push(String::from_utf8(line_of(&line)).expect("JSON is UTF-8"));
+            Ok(())
+        })?;
+        Ok(lines)
+    }
+
+    /// Runs points on several threads, and gives their lines to `put` on this one.
+    fn each(
+        &self,
+        points: &[u64],
+        effort: Effort,
+        put: &mut dyn FnMut(SweepPoint) -> Result<(), SweepError>,
+    ) -> Result<(), SweepError> {
+        let runner = Runner::new(self, effort.memory_bytes, points.iter().copied());
+        let next = AtomicUsize::new(0);
+        let (sender, lines) = mpsc::channel();
+        let is_stopped = || self.stop.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
-            for _ in 0..effort.workers.clamp(1, pending.len().max(1)) {
-                let (sender, runner, next, pending) = (sender.clone(), &runner, &next, &pending);
+            for _ in 0..effort.workers.clamp(1, points.len().max(1)) {
+                let (sender, runner, next) = (sender.clone(), &runner, &next);
                 scope.spawn(move || {
-                    while let Some(point) = pending.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        // Without a receiver the sweep has failed.
-                        if sender.send(runner.run(*point)).is_err() {
+                    while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if is_stopped() {
+                            return;
+                        }
+                        let line = runner.run(*point);
+                        // Without a receiver the sweep has failed. A point that was stopped is not whole.
+                        if is_stopped() || sender.send(line).is_err() {
                             return;
                         }
                     }
                 });
             }
             drop(sender);
-            for line in lines {
-                results.append(line)?;
-                report(results);
-            }
-            Ok::<(), SweepError>(())
+            lines.into_iter().try_for_each(put)
         })?;
-        results.finish()
+        if is_stopped() { Err(SweepError::Stopped) } else { Ok(()) }
     }
 }

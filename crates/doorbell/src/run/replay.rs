@@ -2,18 +2,22 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use campaign::document::document;
+use campaign::event_log::Digest;
+use campaign::run::{Device, RunSpec};
 use clap::Args;
 use report::model::{Document, Run, World};
 use world::interfaces::{NVME, Row};
 use world::work::Work;
 
 use super::flags::Jobs;
-use super::spec::{Device, RunSpec};
+use super::spec::{print_errors, watched};
 use super::{TIMELINE_OPERATIONS, repro_arguments, seeded};
 use crate::Sets;
-use crate::call::{Call, document};
-use crate::digest::{Digest, line};
+use crate::call::Call;
+use crate::digest::{into_file, line};
 use crate::interface::Named;
 use crate::output::{Page, Sink};
 
@@ -108,12 +112,13 @@ fn of_job(typed: &Replay, call: &Call) -> Result<bool, String> {
         timeline: None,
         run_recorder: None,
         register_writes: Rc::default(),
-        repro_arguments: &repro_arguments(name, seed, &typed.jobs, interface, resets, &typed.sets),
+        progress: Arc::default(),
     };
+    let arguments = repro_arguments(name, seed, &typed.jobs, interface, resets, &typed.sets);
     let log = log(typed)?;
-    let run_result = spec.run(Some(&log))?;
+    let run_result = watched(&spec, Some(&log))?;
     let run = spec.model(&run_result, &recordings, Some(log.finish()?));
-    let good = spec.print_errors(&run);
+    let good = print_errors(&spec, &run, &arguments);
     super::print_runs(page, &[&run], typed.verbose);
     page.line(line(run.log.as_ref().expect("digested"), name, seed));
     if let Some(json) = &mut json {
@@ -123,7 +128,7 @@ fn of_job(typed: &Replay, call: &Call) -> Result<bool, String> {
 }
 
 fn log(typed: &Replay) -> Result<Digest, String> {
-    typed.log.as_ref().map_or_else(|| Ok(Digest::default()), Digest::into_file)
+    typed.log.as_ref().map_or_else(|| Ok(Digest::default()), into_file)
 }
 
 /// Rejects what a result has in it.
@@ -200,9 +205,9 @@ fn one(typed: &Replay, run: &Run) -> Result<(Run, bool), String> {
         timeline: (!run.timeline.is_empty()).then_some(TIMELINE_OPERATIONS),
         run_recorder: None,
         register_writes: Rc::default(),
-        repro_arguments: "",
+        progress: Arc::default(),
     };
-    let run_result = spec.run(Some(&log))?;
+    let run_result = watched(&spec, Some(&log))?;
     let now = spec.model(&run_result, &run.work.recordings, Some(log.finish()?));
     let good = now.jobs.iter().all(|job| job.errors == 0);
     for message in now.jobs.iter().flat_map(|job| &job.messages) {

@@ -1,182 +1,46 @@
-//! One file in one world.
+//! One file in one world, with its progress and its errors on standard error.
 
-use std::cell::Cell;
-use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
+use campaign::event_log::Digest;
+use campaign::run::RunSpec;
+use report::model;
+use world::RunResult;
 
-use plan::Plan;
-use report::RunContext;
-use report::model::{self, EventLog, Recording};
-use runtime::{Log, Span};
-use world::engine::Progress;
-use world::interfaces::{NVME, Row};
-use world::run_recorder::RunRecorder;
-use world::work::Work;
-use world::{self, Options, RunError, RunResult, Where};
-
-use crate::digest::Digest;
 use crate::quoted;
-use crate::recorded;
 use crate::watch::Watch;
 
-/// Location of a live run's device.
-#[derive(Clone, Copy)]
-pub(super) enum Device<'a> {
-    /// In this process, on its own thread.
-    Thread,
-    /// Behind this socket, over shared memory.
-    Shared(&'a Path),
-    /// Behind this socket, a PCI function over vfio-user.
-    VfioUser(&'a Path),
-    /// A PCI function at this address, through VFIO.
-    Vfio(&'a str),
+/// Runs with a progress bar.
+pub(super) fn watched(spec: &RunSpec<'_>, log: Option<&Digest>) -> Result<RunResult, String> {
+    let watch = Watch::begin(&spec.work.file.display().to_string(), spec.progress.clone());
+    let run_result = spec.run(log);
+    drop(watch);
+    run_result.map_err(|error| error.to_string())
 }
 
-/// One file in one world.
-pub(super) struct RunSpec<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) work: &'a Work,
-    /// Settings of the jobs from the command line.
-    pub(super) settings: &'a [(String, String)],
-    pub(super) interface: &'static Row,
-    pub(super) simulated: bool,
-    pub(super) device: Device<'a>,
-    pub(super) resets: u32,
-    /// Live: threads of the host.
-    pub(super) threads: u32,
-    /// Interval of the time series.
-    pub(super) series: Option<Span>,
-    /// Maximum number of operations in a timeline.
-    pub(super) timeline: Option<u32>,
-    /// Live: records the run.
-    pub(super) run_recorder: Option<Rc<RunRecorder>>,
-    /// Simulated, of a recorded run: register writes replayed so far.
-    pub(super) register_writes: Rc<Cell<u64>>,
-    /// Arguments of `doorbell replay` after the file's name that repeat the run.
-    pub(super) repro_arguments: &'a str,
+/// World, plan and interface.
+pub(super) fn how(spec: &RunSpec<'_>, run: &model::Run) -> String {
+    let world = report::summary::world_words(run);
+    format!("{world}, plan {}, {}", spec.plan.name, spec.interface.name)
 }
 
-impl RunSpec<'_> {
-    pub(super) fn run(&self, log: Option<&Digest>) -> Result<RunResult, String> {
-        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
-        let row = self.interface.of_plan(plan);
-        let run_result = match self.device {
-            _ if self.simulated => world::simulate(row, plan, work, options),
-            _ if row.name == NVME.name && plan.array.is_none() && self.several_threads() => {
-                self.run_in_host_threads(options)
-            }
-            Device::Thread => world::live_in_threads(row, plan, work, options),
-            Device::Shared(socket) => world::live_over_socket(row, plan, work, options, socket),
-            Device::VfioUser(socket) => {
-                world::live_over_vfio_user(row, plan, work, options, socket)
-            }
-            Device::Vfio(address) => world::live_over_vfio(row, plan, work, options, address),
-        };
-        drop(watch);
-        run_result.map_err(|error| error.to_string())
-    }
-
-    fn run_in_host_threads(&self, options: Options) -> Result<RunResult, RunError> {
-        let device = match self.device {
-            Device::Thread => Where::Thread,
-            Device::Shared(socket) => Where::Socket(socket),
-            Device::VfioUser(socket) => Where::VfioUser(socket),
-            Device::Vfio(_) => return Err(RunError::Other("--vfio: one thread has it".into())),
-        };
-        world::live_in_host_threads(self.plan, self.work, options, self.threads, device)
-    }
-
-    fn options(&self, log: Option<&Digest>) -> (Options, Watch) {
-        let progress = Arc::<Progress>::default();
-        let mut log = log.map_or(Log::Off, Digest::log);
-        if self.simulated && self.work.recorded.is_some() {
-            log = recorded::counting(log, &self.register_writes);
+/// Prints the errors of a run on standard error. Returns false if there are any. `repro_arguments` are those
+/// of `doorbell replay` after the file's name that repeat the run.
+pub(super) fn print_errors(spec: &RunSpec<'_>, run: &model::Run, repro_arguments: &str) -> bool {
+    let mut good = true;
+    for job in &run.jobs {
+        for message in &job.messages {
+            eprintln!("error: {message}");
         }
-        let options = Options {
-            log,
-            progress: progress.clone(),
-            resets: self.resets,
-            series: self.series,
-            timeline: self.timeline,
-            run_recorder: self.run_recorder.clone(),
-            ..Options::default()
-        };
-        (options, Watch::begin(&self.work.file.display().to_string(), progress))
-    }
-
-    /// Whether the host is of more than one thread: no more than there are clones to run.
-    fn several_threads(&self) -> bool {
-        !self.simulated && self.host_threads() > 1
-    }
-
-    fn host_threads(&self) -> u32 {
-        self.threads.min(self.work.clones_at_once() as u32)
-    }
-
-    /// The run with its result, as data.
-    pub(super) fn model(
-        &self,
-        run_result: &RunResult,
-        recordings: &[Recording],
-        log: Option<EventLog>,
-    ) -> model::Run {
-        let context = RunContext {
-            plan: self.plan,
-            work: self.work,
-            settings: self.settings,
-            recordings,
-            interface: self.interface.name,
-            world: if self.simulated { model::World::Simulated } else { model::World::Live },
-            device: match self.device {
-                _ if self.simulated => model::Device::Modelled,
-                Device::Thread => model::Device::Thread,
-                Device::Shared(_) => model::Device::SharedMemory,
-                Device::VfioUser(_) => model::Device::VfioUser,
-                Device::Vfio(_) => model::Device::Vfio,
-            },
-            threads: if self.several_threads() { self.host_threads() } else { 1 },
-            resets: self.resets,
-            log,
-            register_writes: self.register_writes.get(),
-        };
-        let mut run = context.with(run_result);
-        if !self.simulated && self.host_threads() < self.threads {
-            let at_once = self.work.clones_at_once();
-            let text = format!(
-                "{} threads were asked for, and {at_once} clones run at once",
-                self.threads
-            );
-            run.warnings.push(model::Warning { kind: model::WarningKind::WithoutEffect, text });
+        if job.errors > 0 {
+            eprintln!("error: {}: {} errors in all", job.name, job.errors);
+            good = false;
         }
-        run
     }
-
-    /// World, plan and interface.
-    pub(super) fn how(&self, run: &model::Run) -> String {
-        let world = report::summary::world_words(run);
-        format!("{world}, plan {}, {}", self.plan.name, self.interface.name)
+    if !good && spec.simulated {
+        let variables = spec.work.variables.iter();
+        let variables: String =
+            variables.map(|(name, value)| format!("{name}={} ", quoted(value))).collect();
+        let file = spec.work.file.display();
+        eprintln!("to repeat: {variables}doorbell replay {file} {repro_arguments}");
     }
-
-    /// Prints the errors of a run on standard error. Returns false if there are any.
-    pub(super) fn print_errors(&self, run: &model::Run) -> bool {
-        let mut good = true;
-        for job in &run.jobs {
-            for message in &job.messages {
-                eprintln!("error: {message}");
-            }
-            if job.errors > 0 {
-                eprintln!("error: {}: {} errors in all", job.name, job.errors);
-                good = false;
-            }
-        }
-        if !good && self.simulated {
-            let variables = self.work.variables.iter();
-            let variables: String =
-                variables.map(|(name, value)| format!("{name}={} ", quoted(value))).collect();
-            let (file, arguments) = (self.work.file.display(), self.repro_arguments);
-            eprintln!("to repeat: {variables}doorbell replay {file} {arguments}");
-        }
-        good
-    }
+    good
 }
