@@ -11,7 +11,6 @@ pub fn of_runs(command: Command, runs: Vec<Run>) -> Document {
     if live { measured(document) } else { document }
 }
 
-/// This program.
 pub fn program() -> Program {
     Program { name: "doorbell".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
 }

@@ -373,7 +373,7 @@ pub(super) const BANDWIDTH: Spec = Spec {
             let over: Vec<_> = ours.iter().zip(&theirs).map(|(fast, slow)| fast / slow).collect();
             narrowest = over.iter().copied().fold(narrowest, f64::min);
             holds &= over.iter().all(|over| *over > 1.01);
-            // Where the drive is the limit the curve is flat, to what starts and ends it.
+            // The curve is flat if the drive is the limit, but for its start and end.
             holds &= ours.windows(2).all(|pair| pair[1] > 0.97 * pair[0]);
             ratio = over[0];
         }
