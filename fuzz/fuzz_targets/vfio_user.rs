@@ -24,7 +24,8 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
     std::thread::spawn(move || {
-        vfio_user::ROW.serve(NVME, &plan, &[listens], serve::Hosts::Apart, &|_, _| ())
+        let control = serve::Control::new().expect("two descriptors");
+        vfio_user::ROW.serve(NVME, &plan, &[listens], serve::Hosts::Apart, &control, &|_, _| ())
     });
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();
