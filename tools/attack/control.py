@@ -506,19 +506,25 @@ class Files:
 
     def __init__(self, client):
         self.client, self.bytes = client, {name: bytearray(SPACE) for name in PLACES}
-        self.sizes, self.under_way = dict.fromkeys(PLACES, 0), set()
+        # Of each write under way its first block and the one behind its last.
+        self.sizes, self.under_way = dict.fromkeys(PLACES, 0), {}
 
     def take(self, wait):
         for tag, error, _ in self.client.poll(wait):
-            self.under_way.discard(tag)
+            self.under_way.pop(tag, None)
             if error:
                 raise Refused(error)
 
     def put(self, name, begin, end):
         size = self.client.block_bytes
         begin, end = begin // size * size, -(-end // size) * size
-        place = (PLACES[name] + begin) // size
-        self.under_way.add(self.client.submit_write(place, bytes(self.bytes[name][begin:end])))
+        first = (PLACES[name] + begin) // size
+        last = first + (end - begin) // size
+        # A host has one write of a block under way, as a drive may reorder two.
+        while any(first < other_last and other < last for other, other_last in self.under_way.values()):
+            self.take(1.0)
+        tag = self.client.submit_write(first, bytes(self.bytes[name][begin:end]))
+        self.under_way[tag] = (first, last)
 
     def play(self, event):
         """Returns when the call would return."""
@@ -548,7 +554,7 @@ class Files:
 
     def put_all(self, client):
         """Writes the files again, as they were before the cut."""
-        self.client, self.under_way = client, set()
+        self.client, self.under_way = client, {}
         for name, length in self.sizes.items():
             for begin in range(0, length, 32 << 10):
                 self.put(name, begin, min(begin + (32 << 10), length))
