@@ -214,7 +214,7 @@ impl Sweep {
         let values = self.space.axes.iter().flat_map(|axis| &axis.values);
         let of_target = values.flat_map(|value| &value.settings).filter(|(of, _)| of == target);
         let mut all: Vec<String> = of_target.map(|(_, value)| value.clone()).collect();
-        // Where no axis sets it at each of its values, some points have the fixed one.
+        // Some points have the fixed one, unless an axis sets it at each of its values.
         let sets = |value: &Value| value.settings.iter().any(|(of, _)| of == target);
         if !self.space.axes.iter().any(|axis| axis.values.iter().all(sets)) {
             all.push(fixed.to_owned());

@@ -370,7 +370,7 @@ fn cases_that_partly_set_plan_and_file_have_digests_of_all_inputs() {
     assert_eq!(points[0].result.as_ref(), Some(&expected));
     let expected = alone("live", &[], &[], folder.path("other.fio"));
     assert_eq!(points[1].result.as_ref(), Some(&expected));
-    // Where every case sets them, the fixed ones are no inputs.
+    // If every case sets them, the fixed ones are no inputs.
     let whole =
         text.replace("name = \"fixed\"", "name = \"fixed\", plan = \"live\", file = \"other.fio\"");
     folder.file("sweep.toml", &whole);
