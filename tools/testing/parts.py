@@ -3,6 +3,7 @@ crates/doorbell/tests/it/workspace.rs compares."""
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -59,8 +60,8 @@ def check_licences():
 
 
 def python_sources():
-    """The Python programs and modules of tools/ and rtl/."""
-    for folder in ("tools", "rtl", "crates/fnvme"):
+    """The Python programs and modules."""
+    for folder in ("tools", "rtl", "crates/fnvme", "crates/python", "examples/python"):
         for path in sorted(Path(folder).rglob("*")):
             if path.is_file():
                 head = path.read_bytes()[:64].partition(b"\n")[0]
@@ -195,6 +196,29 @@ def check_fnvme():
         run(f"valgrind -q --error-exitcode=9 --fair-sched=yes {out}/suite 1")
 
 
+def check_python():
+    # The wheel, as a user installs it: types, tests, and the examples. Debug, in the target directory of the others.
+    crate, venv = Path("crates/python"), Path("target/python-venv")
+    pinned = (crate / "requirements.txt").read_bytes()
+    installed = venv / "requirements.txt"
+    if not installed.exists() or installed.read_bytes() != pinned:
+        try:
+            run("python3 -m venv --clear", str(venv))
+            run(f"{venv}/bin/pip install --quiet --only-binary :all: --requirement {crate}/requirements.txt")
+        except Failed as reason:
+            raise Skipped(f"Python has no venv, or its packages can't be had: {reason}") from reason
+        installed.write_bytes(pinned)
+    run("cargo build --locked -p doorbell")
+    wheels = Path("target/python")
+    shutil.rmtree(wheels, ignore_errors=True)
+    run(f"{venv}/bin/maturin build --quiet --locked --profile dev --strip --manifest-path {crate}/Cargo.toml --out {wheels}")
+    wheel = next(wheels.glob("doorbell_ssd-*-abi3-*.whl"))
+    run(f"{venv}/bin/pip install --quiet --no-deps --no-index --force-reinstall", str(wheel))
+    run(f"{venv}/bin/mypy --config-file {crate}/pyproject.toml -p doorbell_ssd")
+    run(f"{venv}/bin/mypy --config-file {crate}/pyproject.toml {crate}/tests examples/python")
+    run(f"{venv}/bin/pytest -c {crate}/pyproject.toml {crate}/tests", DOORBELL=os.path.abspath(DEBUG))
+
+
 def check_browser():
     # Pages of results in a browser, light and dark, wide and narrow: what they show against the JSON in them.
     need("chromium")
@@ -297,6 +321,7 @@ PARTS = (
     Part("papers", "0.75", check_papers, after=("release",)),
     Part("power-cuts", "0.5", check_power_cuts, column=BACKGROUND, after=("release",)),
     Part("fnvme", "2", check_fnvme, tools=("gcc", "pkg-config", "fio", "valgrind")),
+    Part("python", "1.5", check_python, tools=(needs.VENV,)),
     Part("browser", "1", check_browser, tools=("chromium", "chromedriver")),
     Part("gpu", "0.5", check_gpu, tools=("c++",)),
     Part("fuzz", "1.25", check_fuzz, column=BACKGROUND, tools=("c++",)),

@@ -11,6 +11,7 @@ pub fn of_runs(command: Command, runs: Vec<Run>) -> Document {
     if live { measured(document) } else { document }
 }
 
+/// Name and version of the program, as results have them.
 pub fn program() -> Program {
     Program { name: "doorbell".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
 }

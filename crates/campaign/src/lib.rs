@@ -1,6 +1,7 @@
 //! Tools that need many runs: power-loss campaigns, queue sharing policies under contention, the conformance
-//! suite, calibration of a plan to this machine, the reasons for a run's rate, sweeps over plans and jobs; and
-//! the parts of a single run that the command line and Python share: [`run`], [`document`], [`event_log`].
+//! suite, calibration of a plan to this machine, the reasons for a run's rate, sweeps over plans and jobs.
+//! Single runs, as the command line and Python make them, are here as well: [`run`], [`document`],
+//! [`event_log`].
 //!
 //! ```text
 //!    seed, plan, job ─► runs of world::simulate, or live ─► one table, and arguments that repeat a failure

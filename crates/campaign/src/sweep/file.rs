@@ -150,7 +150,8 @@ impl FileText {
     }
 }
 
-/// Settings of a table as `--set` and `--job` take them, nested tables as dotted keys. A table with `value` is one value.
+/// Settings of a table as `--set` and `--job` take them, nested tables as dotted keys. A table
+/// with `value` is one value.
 pub fn settings(table: &toml::Table) -> Vec<(String, String)> {
     let mut all = BTreeMap::new();
     flatten("", table, &mut all);

@@ -94,6 +94,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["runtime", "media", "ftl", "workload", "plan", "world"]),
     ("fnvme", &["wire", "runtime", "bus", "device", "host", "functions", "plan", "world", "serve"]),
     ("fio-engine", &["serve", "fnvme"]),
+    ("python", &["runtime", "workload", "plan", "world", "campaign", "report"]),
     (
         "testing",
         &["wire", "runtime", "bus", "media", "device", "host", "workload", "plan", "world"],
@@ -158,7 +159,7 @@ const UNSAFE_OUTSIDE: &[&str] = &[
 /// Paths restricted to one file, under any name that `use` may give them.
 const ONLY_IN: &[(&str, &str)] = &[
     ("Instant", "crates/runtime/src/wall.rs"),
-    ("SystemTime", "crates/doorbell/src/call.rs"),
+    ("SystemTime", "crates/campaign/src/document.rs"),
     ("thread::sleep", "crates/runtime/src/wall.rs"),
 ];
 
