@@ -1,14 +1,19 @@
-//! One device for the clients of several addresses: all their controllers are tasks of one executor, in one
-//! thread.
+//! One device for the clients of several addresses. Their controllers are tasks of one executor, in one thread;
+//! or clients are dealt to several device threads.
+//!
+//! Each device thread has an executor and the blocks of its clients, and shares no memory with the others on
+//! the path of a command. So the medium must consist of blocks in memory without timing: those of different
+//! clients have nothing in common.
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
 
-use media::Refused;
+use media::{Range, Refused};
 use runtime::Rt;
 use world::interfaces::Extent;
-use world::until;
+use world::{RunError, until};
 
 use crate::Events;
 use crate::extents::{Client, refusal};
@@ -38,6 +43,59 @@ pub(crate) fn run<S, F: Future<Output = ()> + 'static>(
         }));
     }
     rt.drop_tasks();
+}
+
+/// The device threads of a job, each with its queue of sessions.
+pub(crate) struct Threads<S>(Vec<Sender<S>>);
+
+impl<S> Threads<S> {
+    /// The queue of the thread of client `number`, and the client's place among those of its thread.
+    pub fn of(&self, number: usize) -> (Sender<S>, usize) {
+        (self.0[number % self.0.len()].clone(), number / self.0.len())
+    }
+}
+
+/// Reports whether a device thread has started.
+pub(crate) struct Started(Sender<Result<(), RunError>>);
+
+impl Started {
+    /// Passes on what has started; `None` after an error, which the server returns.
+    pub fn with<T>(self, started: Result<T, RunError>) -> Option<T> {
+        let (report, started) = match started {
+            Ok(started) => (Ok(()), Some(started)),
+            Err(error) => (Err(error), None),
+        };
+        // Fails only if the server ends already, because of another thread.
+        let _ = self.0.send(report);
+        started
+    }
+}
+
+/// Starts the job's device threads. `body` starts the device of the clients with these ranges, and runs their
+/// sessions until no sender is left.
+pub(crate) fn threads<'scope, 'a: 'scope, S: Send + 'scope>(
+    scope: &'scope std::thread::Scope<'scope, 'a>,
+    job: &Job<'_>,
+    body: impl Fn(&[Range], Receiver<S>, Started) + Copy + Send + 'scope,
+) -> Result<Threads<S>, RunError> {
+    let (started, starts) = channel();
+    let mut all = Vec::new();
+    for number in 0..job.device_threads {
+        let ranges: Vec<_> =
+            ranges(job).into_iter().skip(number).step_by(job.device_threads).collect();
+        let (give, take) = channel();
+        let started = Started(started.clone());
+        let builder = Builder::new().name(format!("device {number}"));
+        let thread = builder.spawn_scoped(scope, move || body(&ranges, take, started));
+        thread.map_err(|why| RunError::Thread { thread: "a thread of the device", why })?;
+        all.push(give);
+    }
+    drop(started);
+    let started = starts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    match started.len() == all.len() {
+        true => Ok(Threads(all)),
+        false => Err(RunError::Panicked("a thread of the device")),
+    }
 }
 
 /// Commands of one session that were refused as outside the client's extent. They are sent to the thread of
@@ -84,6 +142,6 @@ pub(crate) fn report(events: &Events<'_>, client: Option<&Client>, refused: &Rec
 }
 
 /// The ranges of a job's clients.
-pub(crate) fn ranges(job: &Job<'_>) -> Vec<media::Range> {
+pub(crate) fn ranges(job: &Job<'_>) -> Vec<Range> {
     job.clients.iter().map(|client| client.range).collect()
 }
