@@ -92,6 +92,9 @@ enum Command {
         /// the medium from block FROM on, and nothing else
         #[arg(long = "client", value_name = "NAME=FROM+BLOCKS", conflicts_with = "shared")]
         clients: Vec<Client>,
+        /// Device threads that the clients are dealt to in order, for media in memory without timing
+        #[arg(long, value_name = "N", default_value_t = 1, requires = "clients")]
+        device_threads: usize,
         /// Host interface
         #[arg(long, value_parser = Named, default_value = "nvme")]
         interface: &'static Row,
@@ -230,11 +233,20 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Compare(typed) => compare::compare(&typed, call),
         Command::Explain(typed) => explain::explain(&typed),
         Command::Sweep(typed) => sweep::sweep(&typed),
-        Command::Serve { plan, listen, control, shared, clients, interface, sets } => {
+        Command::Serve {
+            plan,
+            listen,
+            control,
+            shared,
+            clients,
+            device_threads,
+            interface,
+            sets,
+        } => {
             let hosts = match (shared, &clients[..]) {
                 (true, _) => Hosts::Sharing,
                 (false, []) => Hosts::Apart,
-                (false, clients) => Hosts::Clients(clients),
+                (false, clients) => Hosts::Clients { clients, device_threads },
             };
             serve_command::serve(&plan, &sets, &listen, &control, hosts, interface)
         }

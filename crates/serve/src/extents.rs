@@ -32,6 +32,9 @@ pub enum ClientError {
     /// Not one client per address.
     #[error("found {clients} clients and {addresses} sockets, expected one socket for each client")]
     Addresses { clients: usize, addresses: usize },
+    /// More device threads than clients, or none.
+    #[error("found {threads}, expected 1 to {clients}: at most one for each client")]
+    Threads { threads: usize, clients: usize },
     /// The front end has one address for all clients.
     #[error("found --{front_end}, expected {expected}")]
     FrontEnd { front_end: &'static str, expected: String },

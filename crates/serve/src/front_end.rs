@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use plan::Plan;
+use media::contents::Backing;
+use plan::{MediumPace, Plan};
 use runtime::Span;
 use world::RunError;
 use world::interfaces::Row;
@@ -69,7 +70,11 @@ pub enum Hosts<'a> {
     /// One device is behind all addresses, and each host reaches all of it.
     Sharing,
     /// One device is behind all addresses, and each client reaches its extent alone. One client per address.
-    Clients(&'a [Client]),
+    Clients {
+        clients: &'a [Client],
+        /// Device threads, at least 1. Clients are dealt to them in order.
+        device_threads: usize,
+    },
 }
 
 /// Device to serve, and the addresses to serve it at.
@@ -82,6 +87,8 @@ pub struct Job<'a> {
     /// The client of each address, if each has an extent of one device; otherwise none.
     pub clients: &'a [Client],
     pub control: &'a Control,
+    /// Number of device threads that the clients are dealt to.
+    pub device_threads: usize,
     pub(crate) report: &'a (dyn Fn(&Path, &str) + Sync),
 }
 
@@ -114,9 +121,9 @@ impl FrontEnd {
         report: &(dyn Fn(&Path, &str) + Sync),
     ) -> Result<(), RunError> {
         let name = self.name;
-        let clients = match hosts {
-            Hosts::Clients(clients) => clients,
-            Hosts::Apart | Hosts::Sharing => &[],
+        let (clients, device_threads): (&[Client], _) = match hosts {
+            Hosts::Clients { clients, device_threads } => (clients, device_threads),
+            Hosts::Apart | Hosts::Sharing => (&[], 1),
         };
         let most = match self.addresses {
             Addresses::One => 1,
@@ -134,12 +141,23 @@ impl FrontEnd {
             let expected = flags_of(|addresses| addresses == Addresses::Several);
             return Err(RunError::Other(format!("--shared: found --{name}, expected {expected}")));
         }
-        if let Hosts::Clients(clients) = hosts {
+        if let Hosts::Clients { .. } = hosts {
             let checked = self.check_clients(plan, clients, addresses.len());
             checked.map_err(|error| RunError::Other(format!("--client: {error}")))?;
+            let checked = check_threads(plan, clients, device_threads);
+            checked.map_err(|error| RunError::Other(format!("--device-threads: {error}")))?;
         }
         let plan = plan_for_clients(row, plan)?;
-        (self.serve)(&Job { row, plan, addresses, shared, clients, control, report })
+        (self.serve)(&Job {
+            row,
+            plan,
+            addresses,
+            shared,
+            clients,
+            device_threads,
+            control,
+            report,
+        })
     }
 
     fn check_clients(
@@ -165,6 +183,29 @@ impl FrontEnd {
             return Err(rejected("device.protection", "one", why));
         }
         extents::check(clients, addresses)
+    }
+}
+
+/// Checks that the clients can be dealt to this number of device threads.
+fn check_threads(plan: &Plan, clients: &[Client], threads: usize) -> Result<(), ClientError> {
+    if !(1..=clients.len()).contains(&threads) {
+        return Err(ClientError::Threads { threads, clients: clients.len() });
+    }
+    let rejected = |key, found, why| {
+        let origin = plan.origin.to_string();
+        Err(ClientError::Plan { origin, key, found, why })
+    };
+    let medium = &plan.medium;
+    if threads == 1 {
+        Ok(())
+    } else if medium.flash.is_some() {
+        rejected("medium.kind", "flash", "its clients share chips and flash software")
+    } else if medium.pace == MediumPace::Modelled {
+        rejected("medium.pace", "modelled", "its clients share channels and banks")
+    } else if matches!(medium.contents.backing, Backing::File(_) | Backing::Bounded { .. }) {
+        rejected("medium.file", "one", "one thread has the file")
+    } else {
+        Ok(())
     }
 }
 
@@ -203,7 +244,7 @@ mod tests {
         assert_eq!(refused(&one, Hosts::Sharing), "--shared: found --nbd, expected --vfio-user");
         let clients = ["alice=0+8".parse().expect("a client")];
         assert_eq!(
-            refused(&one, Hosts::Clients(&clients)),
+            refused(&one, Hosts::Clients { clients: &clients, device_threads: 1 }),
             "--client: found --nbd, expected --shm or --vfio-user"
         );
         let two = ["a".into(), "b".into()];

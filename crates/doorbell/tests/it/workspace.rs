@@ -125,6 +125,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("device", &["conformance"]),
     ("rtl", &["media", "ftl", "device"]),
     ("world", &["testing"]),
+    ("serve", &["testing"]),
     ("campaign", &["ftl", "testing"]),
     ("doorbell", &["wire", "bus", "fnvme", "testing"]),
 ];

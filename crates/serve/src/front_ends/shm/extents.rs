@@ -1,4 +1,5 @@
-//! One device for several clients, each with its own socket, memory, registers and blocks.
+//! One device for several clients, each with its own socket, memory, registers and blocks. The clients are
+//! dealt to device threads, each with an executor of its own.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::one_device::{self, Refusals};
 
 /// A client's connection, on its way to the device's thread.
 struct Session {
-    /// Place of the client in the list, from 0.
-    number: usize,
+    /// Place of the client among those of its device thread, from 0.
+    place: usize,
     shared: Shared,
     client: Client,
     refused: Sender<Refused>,
@@ -34,26 +35,30 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let bind = |path| Ok(Server::bind(path).map_err(RunError::of)?.until(stop.clone()));
     let servers =
         job.addresses.iter().map(|path| bind(path)).collect::<Result<Vec<_>, RunError>>()?;
-    let kept = medium(&job.plan)?;
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let ranges = one_device::ranges(job);
-    let (device, extents) = Device::divide::<LiveDevice>(job.row, &rt, kept, &job.plan, &ranges)?;
-    let (give, take) = channel();
     std::thread::scope(|scope| {
+        let threads = one_device::threads(scope, job, |thread, take, started| {
+            let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            let ranges = one_device::ranges(job, thread);
+            let divided = medium(&job.plan).and_then(|kept| {
+                Device::divide::<LiveDevice>(job.row, &rt, kept, &job.plan, &ranges)
+            });
+            let Some((device, extents)) = started.with(divided) else { return Ok(()) };
+            let (device, extents) = (Rc::new(device), Rc::new(extents));
+            // If this panics, each session finds its device ended.
+            one_device::run(&rt, take, |next| {
+                let stop = job.control.stop().clone();
+                session(rt.clone(), device.clone(), extents.clone(), stop, next)
+            });
+            drop(extents);
+            one_device::save(job, thread, &rt, device)
+        })?;
         for (number, server) in servers.iter().enumerate() {
-            let give = give.clone();
+            let (give, place) = threads.of(number);
             one_thread_each(scope, job.events(&job.addresses[number]), move |events| {
-                socket(job, number, server, &give, events)
+                socket(job, (number, place), server, &give, events)
             });
         }
-        drop(give);
-        let (device, extents) = (Rc::new(device), Rc::new(extents));
-        // If this panics, each session finds its device ended.
-        one_device::run(&rt, take, |next| {
-            let stop = job.control.stop().clone();
-            session(rt.clone(), device.clone(), extents.clone(), stop, next)
-        });
-        one_device::save(job, &rt, device)
+        threads.ended()
     })?;
     all_have_ended(job.control)
 }
@@ -61,7 +66,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
 /// Serves one socket, in its thread.
 fn socket(
     job: &Job<'_>,
-    number: usize,
+    (number, place): (usize, usize),
     server: &Server,
     give: &Sender<Session>,
     events: &Events<'_>,
@@ -78,7 +83,7 @@ fn socket(
             let ((refused, refusals), (end, ended)) = (channel(), channel());
             let gone =
                 || RunError::Other("the device has ended: no further client is served".into());
-            give.send(Session { number, shared, client, refused, end }).map_err(|_| gone())?;
+            give.send(Session { place, shared, client, refused, end }).map_err(|_| gone())?;
             one_device::report(events, job.clients.get(number), &refusals);
             ended.recv().map_err(|_| gone())
         },
@@ -91,9 +96,9 @@ async fn session(
     device: Rc<Device>,
     extents: Rc<Vec<Extent<LiveDevice>>>,
     stop_all: Arc<Stop>,
-    Session { number, shared, mut client, refused, end }: Session,
+    Session { place, shared, mut client, refused, end }: Session,
 ) {
-    let extent = &extents[number];
+    let extent = &extents[place];
     let mut refusals = Refusals::new(extent, refused);
     let stop = extent.side.start(shared.device(&rt));
     let how = match client.welcome() {

@@ -1,8 +1,8 @@
 //! One device shared by several processes, each through its own controller: namespaces are shared, or each
 //! client has an extent of its own.
 //!
-//! All controllers run in one thread. Contents, reservations and the rest of the device's state last as long
-//! as the server; contents last longer if they are in a file.
+//! All controllers run in one thread, or clients are dealt to several. Contents, reservations and the rest of
+//! the device's state last as long as the server; contents last longer if they are in a file.
 //!
 //! The devices of all sessions are controllers of one `device::nvme::Subsystem`, or each is of a subsystem on
 //! its client's part of the medium, in the tasks of one executor.
@@ -27,9 +27,9 @@ use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::one_device::{self, Refusals};
 use crate::{Events, medium};
 
-/// Socket number from 1, the session's device end, and a sender of refused commands that is dropped when the
-/// controller has stopped.
-type Session = (u16, DeviceEnd, Sender<Refused>);
+/// Place of the socket among those of its device thread, from 0, the session's device end, and a sender of
+/// refused commands that is dropped when the controller has stopped.
+type Session = (usize, DeviceEnd, Sender<Refused>);
 
 enum Controllers {
     Sharing(Shared),
@@ -37,23 +37,23 @@ enum Controllers {
 }
 
 impl Controllers {
-    /// Starts the controller of socket `number`, from 1.
-    fn start(&self, number: u16, port: VfioUserDevice) -> Stop {
+    /// Starts the controller of the socket in this place, from 0.
+    fn start(&self, place: usize, port: VfioUserDevice) -> Stop {
         match self {
             Controllers::Sharing(shared) => {
-                let controller = shared.start(number, port);
+                let controller = shared.start(place as u16 + 1, port);
                 Box::new(move || controller.stop())
             }
             Controllers::Divided(_) => {
-                self.extent(number).expect("one for each socket").side.start(port)
+                self.extent(place).expect("one for each socket").side.start(port)
             }
         }
     }
 
-    fn extent(&self, number: u16) -> Option<&Extent<VfioUserDevice>> {
+    fn extent(&self, place: usize) -> Option<&Extent<VfioUserDevice>> {
         match self {
             Controllers::Sharing(_) => None,
-            Controllers::Divided(extents) => extents.get(usize::from(number) - 1),
+            Controllers::Divided(extents) => extents.get(place),
         }
     }
 }
@@ -72,51 +72,55 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
         )));
     }
     let servers = bind(job)?;
-    let kept = medium(&job.plan)?;
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let (device, controllers) = match job.shared {
-        true => {
-            let (device, shared) = Device::share(job.row, &rt, kept, &job.plan, found as u16)?;
-            (device, Controllers::Sharing(shared))
-        }
-        false => {
-            let ranges = one_device::ranges(job);
-            let (device, extents) = Device::divide(job.row, &rt, kept, &job.plan, &ranges)?;
-            (device, Controllers::Divided(extents))
-        }
-    };
-    let (give, take) = channel();
     std::thread::scope(|scope| {
-        for (number, (address, server)) in (1..).zip(job.addresses.iter().zip(&servers)) {
-            let give = give.clone();
+        let threads = one_device::threads(scope, job, |thread, take, started| {
+            let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            let Some((device, controllers)) = started.with(device(job, &rt, thread)) else {
+                return Ok(());
+            };
+            let (device, controllers) = (Rc::new(device), Rc::new(controllers));
+            // If this panics, each session finds its device ended.
+            one_device::run(&rt, take, |session| {
+                let stop = job.control.stop().clone();
+                client(rt.clone(), session, device.clone(), controllers.clone(), stop)
+            });
+            drop(controllers);
+            one_device::save(job, thread, &rt, device)
+        })?;
+        for (number, (address, server)) in job.addresses.iter().zip(&servers).enumerate() {
+            let (give, place) = threads.of(number);
             one_thread_each(scope, job.events(address), move |events| {
-                socket(job, number, server, function, &give, events)
+                socket(job, (number, place), server, function, &give, events)
             });
         }
-        drop(give);
-        let (device, controllers) = (Rc::new(device), Rc::new(controllers));
-        // If this panics, each session finds its device ended.
-        one_device::run(&rt, take, |session| {
-            let stop = job.control.stop().clone();
-            client(rt.clone(), session, device.clone(), controllers.clone(), stop)
-        });
-        drop(controllers);
-        one_device::save(job, &rt, device)
+        threads.ended()
     })?;
     all_have_ended(job.control)
+}
+
+/// The device of a thread: shared by all hosts, or with the extents of its clients.
+fn device(job: &Job<'_>, rt: &Rt, thread: usize) -> Result<(Device, Controllers), RunError> {
+    let kept = medium(&job.plan)?;
+    if job.shared {
+        let hosts = job.addresses.len() as u16;
+        let (device, shared) = Device::share(job.row, rt, kept, &job.plan, hosts)?;
+        return Ok((device, Controllers::Sharing(shared)));
+    }
+    let ranges = one_device::ranges(job, thread);
+    let (device, extents) = Device::divide(job.row, rt, kept, &job.plan, &ranges)?;
+    Ok((device, Controllers::Divided(extents)))
 }
 
 /// Serves one socket, in its thread.
 fn socket(
     job: &Job<'_>,
-    number: u16,
+    (number, place): (usize, usize),
     server: &Server,
     function: &Function,
     give: &Sender<Session>,
     events: &Events<'_>,
 ) -> Result<(), RunError> {
-    let place = usize::from(number) - 1;
-    let (address, client) = (&job.addresses[place], job.clients.get(place));
+    let (address, client) = (&job.addresses[number], job.clients.get(number));
     let drive = job.control.add_shared(job.row, address, &job.plan, client);
     one_at_a_time(
         events,
@@ -125,7 +129,7 @@ fn socket(
         || accept(server, function),
         |mut session| {
             let (refused, refusals) = channel();
-            if give.send((number, session.device_end(), refused)).is_err() {
+            if give.send((place, session.device_end(), refused)).is_err() {
                 return Err(RunError::Other(
                     "the device has ended: no further client is served".into(),
                 ));
@@ -142,15 +146,15 @@ fn socket(
 /// device continues.
 async fn client(
     rt: Rt,
-    (number, end, refused): Session,
+    (place, end, refused): Session,
     device: Rc<Device>,
     controllers: Rc<Controllers>,
     stop_all: Arc<listen::Stop>,
 ) {
-    let refusals = controllers.extent(number).map(|extent| Refusals::new(extent, refused.clone()));
+    let refusals = controllers.extent(place).map(|extent| Refusals::new(extent, refused.clone()));
     let mut port = end.port(&rt);
     loop {
-        let stop = controllers.start(number, port.clone());
+        let stop = controllers.start(place, port.clone());
         let why = race(port.attend(), polled(&rt, || stop_all.is_requested())).await;
         stop();
         device.flush().await;
@@ -159,7 +163,7 @@ async fn client(
             Either::First(Why::Reset) => port = port.restart(&rt),
         }
     }
-    if let (Some(refusals), Some(extent)) = (refusals, controllers.extent(number)) {
+    if let (Some(refusals), Some(extent)) = (refusals, controllers.extent(place)) {
         refusals.send_rest(extent);
     }
     drop(refused);

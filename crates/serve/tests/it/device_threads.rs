@@ -1,0 +1,204 @@
+//! Clients of one device on several device threads: each verifies its blocks, under resets, beside clients
+//! that disappear with commands in flight.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::live;
+use host::BlockDevice;
+use plan::Plan;
+use runtime::{Log, Rt, STD_CLOCK};
+use serve::{Client, Control, FrontEnd, Hosts};
+use testing::{Folder, clean, only, plan, work};
+use wire::Lba;
+use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
+use world::{Options, live_over_socket, live_over_vfio_user};
+
+const SETS: [(&str, &str); 4] = [
+    ("medium.capacity", "16 MiB"),
+    ("medium.block", "512 B"),
+    ("host.memory", "64 MiB"),
+    ("host.retries", "100"),
+];
+
+/// Blocks of client `number`: all lengths differ, so that another client's extent is noticed.
+fn blocks(number: u64) -> u64 {
+    4096 + 8 * number
+}
+
+/// Clients in the order of their extents.
+fn clients(count: u64) -> Vec<Client> {
+    let from = |number| (0..number).map(blocks).sum::<u64>();
+    let one = |n| format!("c{n}={}+{}", from(n), blocks(n)).parse().expect("a client");
+    (0..count).map(one).collect()
+}
+
+/// A server that lives as long as the test program.
+struct Served {
+    sockets: Vec<PathBuf>,
+    events: Receiver<(PathBuf, String)>,
+}
+
+fn front_end(name: &str) -> &'static FrontEnd {
+    serve::all().find(|row| row.name == name).expect("a front end")
+}
+
+impl Served {
+    fn start(folder: &Folder, name: &'static str, count: u64, device_threads: usize) -> Served {
+        let sockets: Vec<_> = (0..count).map(|n| folder.path(&format!("socket{n}"))).collect();
+        let (tell, events) = channel();
+        let addresses = sockets.clone();
+        std::thread::spawn(move || {
+            let tell = Mutex::new(tell);
+            let report = |address: &Path, what: &str| {
+                let tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
+                // Fails at the end of the test.
+                let _ = tell.send((address.to_owned(), what.to_owned()));
+            };
+            let hosts = Hosts::Clients { clients: &clients(count), device_threads };
+            let control = Control::new().expect("two descriptors");
+            let plan = plan("live", &SETS);
+            front_end(name).serve(NVME, &plan, &addresses, hosts, &control, &report)
+        });
+        let served = Served { sockets, events };
+        (0..count).for_each(|_| served.waits());
+        served
+    }
+
+    /// Waits until a socket waits for a client.
+    fn waits(&self) {
+        loop {
+            let (_, what) =
+                self.events.recv_timeout(Duration::from_secs(120)).expect("it serves on");
+            if what.contains("waiting for") {
+                return;
+            }
+        }
+    }
+}
+
+/// Runs a job that verifies every read, and checks that all of it was done on this client's extent.
+fn verifies(name: &str, plan: &Plan, socket: &Path, resets: u32) {
+    let job = "[v]\nrw=randrw\nbssplit=512/50:4k/40:64k/10\niodepth=8\nsize=1m\nio_size=1g\n\
+               norandommap=1\nnumber_ios=2000\nverify=crc32c\nverify_fatal=1\n";
+    let options = Options { resets, ..Options::default() };
+    let run = match name {
+        "shm" => live_over_socket(NVME, plan, &work(job), options, socket),
+        _ => live_over_vfio_user(NVME, plan, &work(job), options, socket),
+    };
+    let run = clean(run.unwrap_or_else(|error| panic!("{}: {error}", socket.display())));
+    assert!(only(&run).blocks_verified > 500, "{}", only(&run).blocks_verified);
+    assert_eq!(run.resets, resets);
+}
+
+/// Connects over shared memory, and calls `body` with the first disk.
+fn connected<T>(
+    plan: &Plan,
+    socket: &Path,
+    body: impl AsyncFnOnce(
+        <<Nvme as Interface>::Driver<live::LiveHost> as Driver<live::LiveHost>>::Disk,
+    ) -> T,
+) -> T {
+    let (shared, _client) =
+        live::connect(socket, 64 << 20, plan.host.memory_base).expect("the server accepts");
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let host = shared.with_masks(Nvme::MASKS).host(&rt);
+    let done = rt.block_on(async {
+        let driver = Nvme::connect(vec![host], plan).await.expect("a controller");
+        body(driver.disk(0)).await
+    });
+    rt.drop_tasks();
+    done
+}
+
+/// A client that leaves with writes in flight, as one that is killed does.
+fn disappears(plan: &Plan, socket: &Path) {
+    connected(plan, socket, async |disk| {
+        let writes = (0..4).map(|n| {
+            let buffer = disk.buffer(65536).expect("memory");
+            Box::pin(disk.write(Lba(n * 128), buffer, false))
+        });
+        let mut writes: Vec<_> = writes.collect();
+        std::future::poll_fn(|cx| {
+            // Each is submitted, and none is waited for.
+            writes.iter_mut().for_each(|write| drop(write.as_mut().poll(cx)));
+            std::task::Poll::Ready(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn clients_of_four_device_threads_verify_under_resets_while_one_is_killed() {
+    let _turn = testing::turn();
+    let (folder, plan) = (Folder::new("threads"), plan("live", &SETS));
+    let served = Served::start(&folder, "shm", 5, 4);
+    std::thread::scope(|scope| {
+        for socket in &served.sockets[..4] {
+            scope.spawn(|| verifies("shm", &plan, socket, 5));
+        }
+        scope.spawn(|| (0..4).for_each(|_| disappears(&plan, &served.sockets[4])));
+    });
+    // A client's writes are there in its next session, and the extent is its own.
+    for (number, socket) in (0..).zip(&served.sockets) {
+        for writes in [true, false] {
+            connected(&plan, socket, async |disk| {
+                assert_eq!(disk.geometry().blocks, blocks(number), "client {number}");
+                let mut buffer = disk.buffer(512).expect("memory");
+                let (last, data) = (Lba(blocks(number) - 1), [number as u8 + 1; 512]);
+                if writes {
+                    buffer.copy_in(0, &data);
+                    disk.write(last, buffer, false).await.1.expect("a write");
+                    return;
+                }
+                buffer = disk.read(last, buffer).await.0;
+                let mut found = [0; 512];
+                buffer.copy_out(0, &mut found);
+                assert_eq!(found, data, "client {number}");
+            });
+        }
+    }
+}
+
+#[test]
+fn clients_of_two_device_threads_verify_over_vfio_user() {
+    let _turn = testing::turn();
+    let (folder, plan) = (Folder::new("threads-vfu"), plan("live", &SETS));
+    let served = Served::start(&folder, "vfio-user", 3, 2);
+    std::thread::scope(|scope| {
+        for socket in &served.sockets {
+            scope.spawn(|| verifies("vfio-user", &plan, socket, 2));
+        }
+    });
+}
+
+/// State that all clients share can't be divided among threads.
+#[test]
+fn device_threads_are_refused_where_clients_share_more_than_blocks() {
+    let folder = Folder::new("threads-refused");
+    let refused = |name: &str, sets: &[(&str, &str)], device_threads: usize| {
+        let clients = clients(2);
+        let hosts = Hosts::Clients { clients: &clients, device_threads };
+        let addresses = [folder.path("a"), folder.path("b")];
+        let row: &Row = NVME;
+        let plan = plan(name, sets);
+        let control = Control::new().expect("two descriptors");
+        let error = front_end("shm").serve(row, &plan, &addresses, hosts, &control, &|_, _| ());
+        error.expect_err("refused").to_string()
+    };
+    let threads = |found| {
+        format!("--device-threads: found {found}, expected 1 to 2: at most one for each client")
+    };
+    assert_eq!(refused("live", &SETS, 0), threads(0));
+    assert_eq!(refused("live", &SETS, 3), threads(3));
+    for (name, sets, key) in [
+        ("small-flash", &[][..], "medium.kind: found flash"),
+        ("live", &[("medium.pace", "modelled")], "medium.pace: found modelled"),
+        ("live", &[("medium.file", "\"image\"")], "medium.file: found one"),
+    ] {
+        let error = refused(name, sets, 2);
+        assert!(error.starts_with("--device-threads: ") && error.contains(key), "{error}");
+    }
+}

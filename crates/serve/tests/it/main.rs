@@ -1,0 +1,3 @@
+//! Tests through the crate's public interface.
+
+mod device_threads;
