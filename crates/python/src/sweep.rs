@@ -186,7 +186,7 @@ impl Results {
         with(&self.0, sweep::Results::finish).map_err(|failure| failure.raise(py))
     }
 
-    /// Unlocks the file.
+    /// Closes and unlocks the file of results.
     fn close(&self) {
         drop(locked(&self.0).take());
     }
