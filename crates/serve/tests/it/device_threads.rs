@@ -129,7 +129,7 @@ fn disappears(plan: &Plan, socket: &Path) {
 }
 
 #[test]
-fn clients_of_four_device_threads_verify_beside_killed_one_under_resets() {
+fn four_device_threads_verify_under_resets_and_client_kills() {
     let _turn = testing::turn();
     let (folder, plan) = (Folder::new("threads"), plan("live", &SETS));
     let served = Served::start(&folder, "shm", 5, 4);
@@ -139,7 +139,7 @@ fn clients_of_four_device_threads_verify_beside_killed_one_under_resets() {
         }
         scope.spawn(|| (0..4).for_each(|_| disappears(&plan, &served.sockets[4])));
     });
-    // What a client wrote is there in its next session, and the extent is its own.
+    // The next session of a client reads what the last one wrote, on an extent of its own.
     for (number, socket) in (0..).zip(&served.sockets) {
         for writes in [true, false] {
             connected(&plan, socket, async |disk| {
@@ -161,7 +161,7 @@ fn clients_of_four_device_threads_verify_beside_killed_one_under_resets() {
 }
 
 #[test]
-fn clients_of_two_device_threads_verify_over_vfio_user() {
+fn two_device_threads_verify_over_vfio_user() {
     let _turn = testing::turn();
     let (folder, plan) = (Folder::new("threads-vfu"), plan("live", &SETS));
     let served = Served::start(&folder, "vfio-user", 3, 2);
@@ -172,7 +172,7 @@ fn clients_of_two_device_threads_verify_over_vfio_user() {
     });
 }
 
-/// What one thread has alone would be two, or one that nobody could reach.
+/// Each thread has a medium of its own, so clients must share nothing but its blocks.
 #[test]
 fn device_threads_are_refused_where_clients_share_more_than_blocks() {
     let folder = Folder::new("threads-refused");

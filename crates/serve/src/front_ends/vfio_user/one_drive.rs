@@ -1,8 +1,8 @@
 //! One device shared by several processes, each through its own controller: namespaces are shared, or each
 //! client has an extent of its own.
 //!
-//! All controllers run in one thread, or clients are dealt to several. Contents, reservations and the rest of the device's state last as long
-//! as the server; contents last longer if they are in a file.
+//! All controllers run in one thread, or clients are dealt to several. Contents, reservations and the rest of
+//! the device's state last as long as the server; contents last longer if they are in a file.
 //!
 //! The devices of all sessions are controllers of one `device::nvme::Subsystem`, or each is of a subsystem on
 //! its client's part of the medium, in the tasks of one executor.
@@ -24,8 +24,8 @@ use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::one_device::{self, Refusals};
 use crate::{Events, medium};
 
-/// Place of the socket among those of its device thread, from 0, the session's device end, and a sender of refused commands that is dropped when the
-/// controller has stopped.
+/// Place of the socket among those of its device thread, from 0, the session's device end, and a sender of
+/// refused commands that is dropped when the controller has stopped.
 type Session = (usize, DeviceEnd, Sender<Refused>);
 
 enum Controllers {
