@@ -57,6 +57,14 @@ pub(super) struct Bench {
     /// With --one-thread: reads in flight
     #[arg(long, default_value_t = 1)]
     depth: u32,
+    /// With --one-thread: writes, not reads
+    #[arg(long, requires = "one_thread")]
+    write: bool,
+    /// With --one-thread: this number of threads, each with a host and a device of its own, as device threads
+    /// that have different clients
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "one_thread")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    pairs: u32,
     /// Write the result to this file as JSON; - is standard output, and then the only thing there
     #[arg(long, value_name = "FILE", conflicts_with_all = ["one_thread", "parts"])]
     json: Option<PathBuf>,
@@ -347,21 +355,31 @@ impl Way {
     }
 }
 
-/// Runs `reads` reads, rounded up to whole passes over 1 MiB, with both ends on this thread.
+/// Runs `reads` reads or writes, rounded up to whole passes over 1 MiB, with both ends on one thread; or that
+/// on several threads at once.
 fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
     let (bytes, depth) = (typed.bytes, typed.depth);
     let moved = (reads * bytes).next_multiple_of(MIB);
-    let job =
-        format!("[reads]\nrw=randread\nbs={bytes}\niodepth={depth}\nsize=1m\nio_size={moved}\n");
-    let (plan, work, options) = (plan(MIB)?, parse(&job)?, Options::default());
-    let run_result = match typed.vfio_user {
-        true => serve::in_one_thread(typed.interface, &plan, &work, options),
-        false => world::live_in_one_thread(typed.interface, &plan, &work, options),
+    let (kind, done) = if typed.write { ("randwrite", "writes") } else { ("randread", "reads") };
+    let job = format!("[one]\nrw={kind}\nbs={bytes}\niodepth={depth}\nsize=1m\nio_size={moved}\n");
+    let (plan, work) = (plan(MIB)?, parse(&job)?);
+    let pair = || {
+        let run_result = match typed.vfio_user {
+            true => serve::in_one_thread(typed.interface, &plan, &work, Options::default()),
+            false => world::live_in_one_thread(typed.interface, &plan, &work, Options::default()),
+        };
+        let run_result = run_result.map_err(|error| error.to_string())?;
+        let (_, job_result) = &run_result.jobs[0];
+        let stats = if typed.write { &job_result.stats.write } else { &job_result.stats.read };
+        println!("{} {done} of {bytes} bytes at depth {depth}", stats.total.count());
+        Ok(job_result.errors() == 0)
     };
-    let run_result = run_result.map_err(|error| error.to_string())?;
-    let (_, job_result) = &run_result.jobs[0];
-    println!("{} reads of {bytes} bytes at depth {depth}", job_result.stats.read.total.count());
-    Ok(job_result.errors() == 0)
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..typed.pairs).map(|_| scope.spawn(pair)).collect();
+        let joined = others.into_iter().map(|other| other.join().expect("no thread panics"));
+        let all: Result<Vec<_>, String> = std::iter::once(pair()).chain(joined).collect();
+        Ok(all?.into_iter().all(|clean| clean))
+    })
 }
 
 fn parse(job: &str) -> Result<Work, String> {

@@ -1,5 +1,5 @@
-//! One device for the clients of several addresses. Their controllers are tasks of one executor, in one thread;
-//! or clients are dealt to several device threads.
+//! One device for the clients of several addresses. Their controllers are tasks of one executor, in one
+//! thread; or clients are dealt to several device threads.
 //!
 //! Each device thread has an executor and the blocks of its clients, and shares no memory with the others on
 //! the path of a command. So the medium must consist of blocks in memory without timing: those of different

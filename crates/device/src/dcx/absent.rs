@@ -74,6 +74,15 @@ impl Absent {
         }
     }
 
+    /// Hint: these ends will be [added](Absent::add) or [removed](Absent::remove). The counts of random data
+    /// are all over a table larger than the caches; fetched one by one, each is a wait for memory.
+    #[inline]
+    pub fn prefetch(&self, ends: impl Iterator<Item = u64>) {
+        if let Source::Intervals(intervals) = &self.source {
+            ends.for_each(|end| intervals.prefetch((end >> 32) as u32));
+        }
+    }
+
     /// A granule is about to end with this.
     pub fn add(&mut self, end: u64) {
         match &mut self.source {

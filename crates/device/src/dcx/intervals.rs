@@ -8,6 +8,8 @@
 //! more intervals than granules one is always empty, whatever the contents; with fewer, one is empty unless
 //! the contents were spread deliberately. A bit tree finds it in at most five steps.
 
+use zerocopy::IntoBytes;
+
 /// Maximum number of intervals, log2: 64 MiB of counts.
 const COUNT_LOG2_MAX: u32 = 24;
 
@@ -63,6 +65,14 @@ impl Intervals {
 
     fn of(&self, word: u32) -> usize {
         (word >> (32 - self.log2)) as usize
+    }
+
+    /// Hint: this word will be added or removed.
+    #[inline]
+    pub fn prefetch(&self, word: u32) {
+        let interval = self.of(word);
+        runtime::prefetch(self.counts[interval..=interval].as_bytes());
+        runtime::prefetch(self.levels[0][interval / 64..=interval / 64].as_bytes());
     }
 
     fn set(&mut self, interval: usize, count: u32) {

@@ -15,6 +15,9 @@ use super::tagged::Tagged;
 use crate::meter::Kind;
 use crate::moved::{self, Blocks};
 
+/// Bytes at the end of a buffer, at most, in the cache line of its last tag.
+const LINE: u32 = 64;
+
 fn of_dma(error: DmaError) -> Code {
     match error {
         DmaError::Address(_) => Code::BAD_ADDRESS,
@@ -119,7 +122,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         tag_version: u32,
     ) -> Result<(), Code> {
         let (to, at) = self.validate(access)?;
-        self.port.prefetch(to);
+        // Not the line with the tag that the host polls: it would be taken from the host twice.
+        self.port.prefetch(Segment { bytes: to.bytes.saturating_sub(LINE), ..to });
         let _reader = match tag_version {
             0 => None,
             // A replaced tag may be the end of data written since, so the host could not tell them apart.

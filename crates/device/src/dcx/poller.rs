@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bus::{DevicePort, DmaError, Looks};
-use media::Media;
+use media::{Extent, Media};
 use runtime::{Either, race};
 use wire::dcx::command::{self, Entry};
 use zerocopy::FromBytes;
@@ -13,6 +13,9 @@ use super::pace::Next;
 use super::queue::{Open, Queue};
 use super::slot::Job;
 use super::{Front, count};
+
+/// Commands whose data are prefetched before they begin.
+const AHEAD: usize = 2;
 
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Task of a queue's poller: a fetch is always in flight, unless the pace delays it or the queue sleeps.
@@ -151,12 +154,30 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.load.set(load);
         }
         queue.next.set(first.wrapping_add(found));
-        for bytes in bytes.chunks_exact(command::BYTES).take(found as usize) {
-            let entry = Entry::read_from_bytes(bytes).expect("an entry's length");
+        let entries = bytes.chunks_exact(command::BYTES).take(found as usize);
+        let entries = entries.map(|bytes| Entry::ref_from_bytes(bytes).expect("an entry's length"));
+        // As in NVMe's fetch: the data of the next commands are asked for while those before them are copied.
+        let hints = self.media.is_immediate();
+        let mut ahead = entries.clone();
+        if hints {
+            ahead.by_ref().take(AHEAD).for_each(|entry| self.prefetch_blocks(entry));
+        }
+        for entry in entries {
+            if hints && let Some(entry) = ahead.next() {
+                self.prefetch_blocks(entry);
+            }
             let slot = slots.pop().expect("a slot for every entry");
-            self.begin(queue, slot, entry);
+            self.begin(queue, slot, *entry);
         }
         Ok(found)
+    }
+
+    /// Prefetches the blocks of a read that is about to begin; the command itself validates them.
+    #[inline]
+    fn prefetch_blocks(&self, entry: &Entry) {
+        if let Some(lba) = entry.read_lba() {
+            self.media.prefetch(Extent { block: lba.0, blocks: 1 });
+        }
     }
 
     fn begin(&self, queue: &Queue, slot: u16, entry: Entry) {

@@ -79,8 +79,10 @@ struct State {
     writing: Vec<Extent>,
 }
 
-/// Bytes of one part of a scan.
+/// Bytes of one part of a scan. A part of a medium without timing is read within one turn of the executor,
+/// which commands wait for: some microseconds.
 const SCAN_BYTES: u32 = 1 << 20;
+const SCAN_BYTES_IMMEDIATE: u32 = 32 << 10;
 /// Scans in a row that left no value, after which the device has no tags, and the driver's are random.
 const FRUITLESS_MAX: u32 = 16;
 
@@ -221,7 +223,8 @@ impl<M: Media> Tagged<M> {
     /// Reads the medium in parts. A part is claimed while it is read, so that a write in flight since
     /// before the values were drawn is seen by it; the writes that begin later strike values themselves.
     async fn scan(&self) -> Result<(), MediaError> {
-        let at_once = u64::from((SCAN_BYTES / self.media.block_bytes()).max(1));
+        let bytes = if self.media.is_immediate() { SCAN_BYTES_IMMEDIATE } else { SCAN_BYTES };
+        let at_once = u64::from((bytes / self.media.block_bytes()).max(1));
         let (mut block, blocks) = (0, self.media.blocks());
         while block < blocks {
             let at = Extent { block, blocks: at_once.min(blocks - block) as u32 };
@@ -391,8 +394,10 @@ impl<M: Media> Tagged<M> {
 
     async fn write_tagged(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let writing = self.claim(at).await;
-        for word in self.ends_of(data) {
-            self.state.borrow_mut().absent.add(word);
+        {
+            let absent = &mut self.state.borrow_mut().absent;
+            absent.prefetch(self.ends_of(data));
+            self.ends_of(data).for_each(|end| absent.add(end));
         }
         let counted = Counted { tagged: self, data, keep: Cell::new(false) };
         self.clear_of_tags(data).await;
@@ -402,7 +407,8 @@ impl<M: Media> Tagged<M> {
             // The old granule ends are read from the medium, with its normal read time.
             let ready = self.media.read(at).await?;
             self.rt.sleep_until(ready).await;
-            self.ends(at, &mut |word| old.push(word))?;
+            self.ends(at, &mut |end| old.push(end))?;
+            self.state.borrow().absent.prefetch(old.iter().copied());
         }
         // From here on a failure may leave old or new data, so both stay counted.
         counted.keep.set(true);

@@ -18,6 +18,7 @@ fn table(tags: &str, latency: &str, sleep_after: u32, writes: &str) -> String {
 }
 
 const DEVICE: &str = "\"device\", grain = \"64 B\"";
+const COMPARED: &str = "\"compared\", grain = \"64 B\", tag_bits = 64, candidates = 8";
 const RANDOM: &str = "\"random\", tag_bits = 32";
 /// So short that some blocks end with the tag by coincidence.
 const SHORT: &str = "\"random\", tag_bits = 6";
@@ -43,7 +44,7 @@ fn verified(table: &str, more: &[(&str, &str)], depth: u32, ios: u32, resets: u3
 #[test]
 fn verified_at_every_depth_and_tag_kind() {
     for depth in [1, 2, 8, 32] {
-        for tags in [DEVICE, RANDOM] {
+        for tags in [DEVICE, COMPARED, RANDOM] {
             for writes in ["ordinary", "polled"] {
                 verified(&table(tags, "1 s", 0, writes), &[], depth, 800, 0);
             }
@@ -71,7 +72,7 @@ fn verified_with_colliding_short_tags() {
 
 #[test]
 fn verified_under_resets() {
-    for tags in [DEVICE, RANDOM] {
+    for tags in [DEVICE, COMPARED, RANDOM] {
         let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 10_000, 20);
         assert_eq!(resets, 20, "they come with the operations");
     }

@@ -131,7 +131,7 @@ fn disappears(plan: &Plan, socket: &Path) {
 }
 
 #[test]
-fn clients_of_four_device_threads_verify_under_resets_while_one_is_killed() {
+fn four_device_threads_verify_under_resets_and_client_kills() {
     let _turn = testing::turn();
     let (folder, plan) = (Folder::new("threads"), plan("live", &SETS));
     let served = Served::start(&folder, "shm", 5, 4);
@@ -141,7 +141,7 @@ fn clients_of_four_device_threads_verify_under_resets_while_one_is_killed() {
         }
         scope.spawn(|| (0..4).for_each(|_| disappears(&plan, &served.sockets[4])));
     });
-    // A client's writes are there in its next session, and the extent is its own.
+    // The next session of a client reads what the last one wrote, on an extent of its own.
     for (number, socket) in (0..).zip(&served.sockets) {
         for writes in [true, false] {
             connected(&plan, socket, async |disk| {
@@ -163,7 +163,7 @@ fn clients_of_four_device_threads_verify_under_resets_while_one_is_killed() {
 }
 
 #[test]
-fn clients_of_two_device_threads_verify_over_vfio_user() {
+fn two_device_threads_verify_over_vfio_user() {
     let _turn = testing::turn();
     let (folder, plan) = (Folder::new("threads-vfu"), plan("live", &SETS));
     let served = Served::start(&folder, "vfio-user", 3, 2);
@@ -174,7 +174,7 @@ fn clients_of_two_device_threads_verify_over_vfio_user() {
     });
 }
 
-/// State that all clients share can't be divided among threads.
+/// Each thread has a medium of its own, so clients must share nothing but its blocks.
 #[test]
 fn device_threads_are_refused_where_clients_share_more_than_blocks() {
     let folder = Folder::new("threads-refused");

@@ -107,6 +107,12 @@ impl Entry {
         self.slot.get()
     }
 
+    /// The first block of a read, even if other fields are invalid: for a hint.
+    #[inline]
+    pub fn read_lba(&self) -> Option<Lba> {
+        (self.opcode == READ).then(|| Lba(self.lba.get()))
+    }
+
     /// Encodes a request.
     pub fn new(request: &Request) -> Entry {
         let entry =
