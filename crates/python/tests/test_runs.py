@@ -41,11 +41,11 @@ def test_names_of_plans_and_interfaces() -> None:
 def test_document_equals_that_of_the_command_but_for_the_call(folder: Path) -> None:
     arguments = ["run", "job.fio", "--plan", "dc-express", "--world", "sim", "--interface", "dcx", "--job", "iodepth=4"]
     arguments += ["--set", "link.lanes=2", "--seed", "7", "--json", "out.json"]
-    arguments += ["--series", "series.csv", "--interval", "100 us"]
+    arguments += ["--series", "series.csv", "--interval", "50 us"]
     subprocess.run([doorbell(), *arguments], check=True, stdout=subprocess.DEVNULL)
     expected = json.loads((folder / "out.json").read_text(encoding="utf-8"))
     result = db.simulate(
-        "job.fio", "dc-express", interface="dcx", set={"link.lanes": 2}, job_set={"iodepth": 4}, seed=7, series="100 us"
+        "job.fio", "dc-express", interface="dcx", set={"link.lanes": 2}, job_set={"iodepth": 4}, seed=7, series="50 us"
     )
     assert result.series is not None and len(result.series.at_ps) > 2
     # The seed is an argument of both, so only the words of the call differ.
@@ -70,10 +70,10 @@ def test_saved_result_is_replayed_by_the_command(folder: Path) -> None:
 
 def test_job_as_file_text_and_dict_are_one_job(folder: Path) -> None:
     text = (folder / "job.fio").read_text(encoding="utf-8")
-    sections = {"reads": {"rw": "randread", "bs": "4k", "size": "1m", "norandommap": True, "number_ios": 100}}
+    sections = {"reads": {"rw": "randread", "bs": "4k", "size": "1m", "norandommap": True, "number_ios": 50}}
     runs = [db.simulate(job, "gen4") for job in ("job.fio", folder / "job.fio", text, sections)]
     assert {run.read.latency.mean_ns for run in runs} == {runs[0].read.latency.mean_ns}
-    assert [run.read.count for run in runs] == [100] * 4
+    assert [run.read.count for run in runs] == [50] * 4
 
 
 def test_plan_as_name_file_dict_and_object_are_one_plan(folder: Path) -> None:

@@ -102,16 +102,16 @@ def test_executor_of_processes_gives_the_same(folder: Path) -> None:
         assert db.sweep(SWEEP, pool=pool).jsonl() == expected
 
 
-def test_worker_with_another_job_file_is_an_error_that_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from doorbell_ssd import _sweep
-
+def test_worker_with_another_job_file_is_an_error_that_names_it(folder: Path) -> None:
     class Elsewhere(concurrent.futures.ThreadPoolExecutor):
         def submit(self, *arguments: Any, **more: Any) -> Any:
-            (folder / "job.fio").write_text("[reads]\nrw=randread\nsize=1m\nnumber_ios=7\n", encoding="utf-8")
+            # Whole at once: a worker may read it already.
+            (folder / "other.fio").write_text("[reads]\nrw=randread\nsize=1m\nnumber_ios=7\n", encoding="utf-8")
+            (folder / "other.fio").rename(folder / "job.fio")
             return super().submit(*arguments, **more)
 
     with Elsewhere(1) as pool, pytest.raises(db.SweepError, match="has another sweep: inputs: found.*file job.fio"):
-        _sweep.sweep(SWEEP, pool=pool)
+        db.sweep(SWEEP, pool=pool)
 
 
 def test_stopped_sweep_goes_on_to_the_same_file(folder: Path) -> None:

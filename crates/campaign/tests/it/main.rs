@@ -8,5 +8,6 @@ mod explain;
 mod host_flash;
 mod host_gc;
 mod host_map;
+mod parts;
 mod power_cuts;
 mod sweep;

@@ -29,17 +29,13 @@ class PlanError(DoorbellError, ValueError):
     """Errors in a plan: all of them."""
 
     def __init__(self, text: str, items: Sequence[tuple[str, str, str, str]] = ()) -> None:
-        super().__init__(text, tuple(items))
-        self.text = text
+        super().__init__(text)
         self.items = [PlanItem(*item) for item in items]
 
     @property
     def key(self) -> str:
         """Key of the first error."""
         return self.items[0].key if self.items else ""
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class JobError(DoorbellError, ValueError):
