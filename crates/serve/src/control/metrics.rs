@@ -153,7 +153,7 @@ fn samples(metric: &str, drive: &Drive, posted: &Posted) -> Samples {
                 let labels = format!("drive={name},kind=\"{}\"", kind.word());
                 for (quantile, permille) in [("0.5", 500), ("0.99", 990), ("0.999", 999)] {
                     let ns = posted.now.kinds[place].percentile_ns(permille);
-                    let value = ns.map_or("NaN".to_owned(), |ns| seconds(ns));
+                    let value = ns.map_or("NaN".to_owned(), seconds);
                     all.push((format!("{{{labels},quantile=\"{quantile}\"}}"), value));
                 }
                 all.push((format!("_sum{{{labels}}}"), seconds(totals(place).latency_ns)));
