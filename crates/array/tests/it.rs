@@ -562,8 +562,8 @@ async fn lives(world: &World, seed: u64) -> Result<u64, String> {
 }
 
 /// Four writers, a power cut after this time, and what is there then, by the array and without each member.
-async fn cut_after(world: &World, ns: u64) -> Result<(), String> {
-    let array = world.array_with(true, JOURNAL);
+async fn cut_after(world: &World, journal: u32, ns: u64) -> Result<(), String> {
+    let array = world.array_with(true, journal);
     array.start(None).await.map_err(|unfit| format!("{unfit:?}"))?;
     let blocks = array.geometry().blocks;
     let allowed: Allowed = Rc::new(RefCell::new(vec![vec![0]; blocks as usize]));
@@ -575,11 +575,11 @@ async fn cut_after(world: &World, ns: u64) -> Result<(), String> {
     world.rt.sleep(Span::ns(ns)).await;
     world.rt.drop_tasks();
     world.disks.iter().for_each(Ram::cut_power);
-    let array = world.array_with(true, JOURNAL);
+    let array = world.array_with(true, journal);
     array.start(None).await.map_err(|unfit| format!("{unfit:?}"))?;
     validate(&array, &allowed).await?;
     for member in 0..4 {
-        let without = world.array_with(true, JOURNAL);
+        let without = world.array_with(true, journal);
         without.take_out(member);
         validate(&without, &allowed).await.map_err(|what| format!("without {member}: {what}"))?;
     }
@@ -588,11 +588,14 @@ async fn cut_after(world: &World, ns: u64) -> Result<(), String> {
 
 #[test]
 fn grouped_writes_survive_a_cut_at_every_moment() {
-    // More than a place of the journal is used for: about six syncs of up to four changes.
-    for ns in (0..16_000).step_by(40) {
-        let world = World::of(4, 64, 5);
-        let done = world.rt.block_on(cut_after(&world, ns));
-        done.unwrap_or_else(|what| panic!("cut after {ns} ns: {what}"));
+    // More than a place of the journal is used for: about six syncs of up to four changes. With few entries
+    // superblocks are written before a flush, with many during it.
+    for (journal, blocks, step) in [(JOURNAL, 64, 40), (24, 200, 80)] {
+        for ns in (0..16_000).step_by(step) {
+            let world = World::of(4, blocks, 5);
+            let done = world.rt.block_on(cut_after(&world, journal, ns));
+            done.unwrap_or_else(|what| panic!("{journal} entries, cut after {ns} ns: {what}"));
+        }
     }
 }
 
