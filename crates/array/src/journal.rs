@@ -342,8 +342,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Makes everything that members have acknowledged durable: entries, changes in place, and superblocks;
     /// frees the places before the tail of a superblock that is durable.
     ///
-    /// The next superblock is written during the flush, and durable by the next one. Where no place is free
-    /// it is written before the flush, which frees places one flush earlier.
+    /// The next superblock is written during the flush, and durable by the next one. If no place is free it
+    /// is written before the flush, which frees places one flush earlier.
     async fn sync(
         &self,
         journal: &Journal,

@@ -166,7 +166,7 @@ impl<P: HostPort> Inner<P> {
         self.core.keep_on(PAUSE, async || self.lead().await, async || self.collect().await).await;
     }
 
-    /// Enables host-directed GC.
+    /// Enables host-directed GC, with the device's low-space event.
     async fn lead(&self) -> Result<(), InitError> {
         let survey = self.read(true, HEADER_BYTES).await?;
         let superblocks = survey.superblocks.get();
