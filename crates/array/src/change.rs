@@ -216,7 +216,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.ports[number].spend_times(self.parity[number], units).await;
     }
 
-    fn room(&self, bytes: usize) -> Vec<u8> {
+    pub fn room(&self, bytes: usize) -> Vec<u8> {
         let mut room = self.rooms.borrow_mut().pop().unwrap_or_default();
         room.clear();
         room.resize(bytes, 0);

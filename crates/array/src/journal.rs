@@ -2,15 +2,15 @@
 //! of them is written.
 //!
 //! ```text
-//!   stripe held ─► each part with a head, after the stripes of its member ─► sync of the group
+//!   stripe held ─► each part and its head, after the stripes of its member ─► sync of the group
 //!               ─► failed member, if new ─► the parts in place ─► acknowledged … later syncs: place free
 //! ```
 //!
 //! *Group commit.* Parts are written to the caches of members, and one flush of all members makes those of
 //! every change that waits durable: changes that arrive during a flush share the next one. The same flushes
 //! free places, without any of their own: what was in place when a flush began is durable after it; the next
-//! sync writes superblocks with a tail behind that, also to the caches, and after its flush places are free.
-//! Members without a volatile cache need no flush.
+//! sync writes superblocks with a tail behind that, also to the caches and during its flush, and after the
+//! flush of a later sync places are free. Members without a volatile cache need no flush.
 //!
 //! *The write hole.* At a start an entry is valid if all its parts are present except that of a member which
 //! is out. If a part is missing, nothing of the entry has been written in place: the stripe has its old
@@ -134,6 +134,13 @@ impl Journal {
         self.moved.notify(rt);
     }
 
+    /// Frees the places of entries below this sequence number.
+    fn free_before(&self, tail: u64) {
+        let State { free, used, .. } = &mut *self.state.borrow_mut();
+        free.extend(used.iter().filter(|used| used.sequence < tail).map(|used| used.slot));
+        used.retain(|used| used.sequence >= tail);
+    }
+
     fn begin_sync(&self) -> u64 {
         self.begun.set(self.begun.get() + 1);
         self.begun.get()
@@ -219,33 +226,38 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         parts: &[Part],
         way: &Way<'_>,
     ) -> Result<(), IoError> {
-        let block = self.geometry.block_bytes as usize;
         let members = parts.iter().fold(0, |members, (member, _)| members | 1 << member);
-        let mut heads = Vec::with_capacity(parts.len());
-        for (member, data) in parts {
-            let bytes = data.as_ref().map_or(0, Buffer::bytes);
-            let mut image = vec![0; block + bytes];
-            if let Some(data) = data {
-                data.copy_out(0, &mut image[block..]);
-            }
-            let sum = sum(&image[block..]);
-            let head = Head { sequence: used.sequence, parts: members, change, sum };
-            head.write(&mut image[..block]);
-            let from = self.buffer(number, image.len())?;
-            from.copy_in(0, &image);
-            heads.push((*member, from));
-        }
-        // Each byte is read and written once more.
-        let bytes = heads.iter().map(|(_, from)| from.bytes()).sum();
+        let bytes = parts.iter().map(|(_, data)| data.as_ref().map_or(0, Buffer::bytes)).sum();
+        // Each byte is read once more, for the sum.
         self.spend(number, bytes, 1).await;
-        let at = journal.region.entry(used.slot);
-        let one = |(member, from)| {
-            self.write_or_without(Place { number, member, block: at }, from, false)
+        let region = &journal.region;
+        let mut writes = Vec::with_capacity(2 * parts.len());
+        for (member, data) in parts {
+            let sum = self.sum_of(data.as_ref());
+            let mut head = vec![0; self.geometry.block_bytes as usize];
+            Head { sequence: used.sequence, parts: members, change, sum }.write(&mut head);
+            let from = self.buffer(number, head.len())?;
+            from.copy_in(0, &head);
+            writes.push((*member, region.head(used.slot), from));
+            let data = data.as_ref().map(|data| data.part(0, data.bytes()));
+            writes.extend(data.map(|data| (*member, region.data(used.slot), data)));
+        }
+        let one = |(member, block, from)| {
+            self.write_or_without(Place { number, member, block }, from, false)
         };
-        all(&self.rt, heads.into_iter(), one).await?;
+        all(&self.rt, writes.into_iter(), one).await?;
         way.passed();
         self.wait_for_sync(journal, number, way).await?;
         self.settle(journal, number).await
+    }
+
+    fn sum_of(&self, data: Option<&Buffer>) -> u64 {
+        let Some(data) = data else { return sum(&[]) };
+        let mut bytes = self.room(data.bytes());
+        data.copy_out(0, &mut bytes);
+        let sum = sum(&bytes);
+        self.rooms.borrow_mut().push(bytes);
+        sum
     }
 
     /// Waits until everything that members have acknowledged so far is durable. One of those that wait syncs
@@ -327,8 +339,11 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
     }
 
-    /// Makes everything that members have acknowledged durable: entries, changes in place, and superblocks
-    /// whose tail is behind what the sync before made durable in place; the places before it are free.
+    /// Makes everything that members have acknowledged durable: entries, changes in place, and superblocks;
+    /// frees the places before the tail of a superblock that is durable.
+    ///
+    /// The next superblock is written during the flush, and durable by the next one. If no place is free it
+    /// is written before the flush, which frees places one flush earlier.
     async fn sync(
         &self,
         journal: &Journal,
@@ -336,24 +351,46 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         recording: &Recording<'_>,
         way: &Way<'_>,
     ) -> Result<(), IoError> {
+        let is_full = journal.state.borrow().free.is_empty();
+        let superblock = |tail| self.record_tail(journal, number, recording, tail);
+        if !self.geometry.volatile_cache {
+            let tail = journal.in_place();
+            superblock(tail).await?;
+            way.passed();
+            journal.free_before(tail);
+            return Ok(());
+        }
         let tail = journal.state.borrow().flushed;
-        if tail > journal.state.borrow().superblock.tail {
-            let change = |superblock: &mut Superblock| superblock.tail = tail;
-            self.record(journal, number, recording, false, change).await?;
+        if is_full {
+            superblock(tail).await?;
             way.passed();
         }
+        let durable = journal.state.borrow().superblock.tail;
         let (begun, in_place) = (journal.begin_sync(), journal.in_place());
-        if self.geometry.volatile_cache {
-            self.flush_members(number).await?;
-            way.passed();
-        }
+        let one = |is_flush| async move {
+            if is_flush { self.flush_members(number).await } else { superblock(tail).await }
+        };
+        all(&self.rt, [true, false].into_iter(), one).await?;
+        way.passed();
         journal.ended.set(begun);
-        let mut state = journal.state.borrow_mut();
-        state.flushed = in_place;
-        let State { free, used, .. } = &mut *state;
-        free.extend(used.iter().filter(|used| used.sequence < tail).map(|used| used.slot));
-        used.retain(|used| used.sequence >= tail);
+        journal.state.borrow_mut().flushed = in_place;
+        journal.free_before(durable);
         Ok(())
+    }
+
+    /// Writes superblocks with this tail, if theirs is before it.
+    async fn record_tail(
+        &self,
+        journal: &Journal,
+        number: usize,
+        recording: &Recording<'_>,
+        tail: u64,
+    ) -> Result<(), IoError> {
+        if tail <= journal.state.borrow().superblock.tail {
+            return Ok(());
+        }
+        let change = |superblock: &mut Superblock| superblock.tail = tail;
+        self.record(journal, number, recording, false, change).await
     }
 
     /// Flushes all members that are not out; a member that fails is out.

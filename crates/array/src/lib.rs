@@ -203,7 +203,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         }
         let new = |entries| {
             let superblock = Superblock::new(members, chunk.into());
-            Journal::new(Region::behind(&layout), entries, superblock)
+            Journal::new(Region::behind(&layout, entries), entries, superblock)
         };
         let journal = (entries > 0).then(|| new(entries));
         let transfer = all().map(|geometry| geometry.transfer_bytes_max).min().unwrap_or(0);
@@ -356,11 +356,6 @@ fn validate<D: BlockDevice>(
         let most = u64::from(geometry.transfer_bytes_max);
         if chunk == 0 || !chunk.is_multiple_of(geometry.block_bytes.into()) || chunk > most {
             return unfit("bytes of a chunk", chunk, "whole blocks, one command's at most");
-        }
-        let entry = chunk + u64::from(geometry.block_bytes);
-        if options.parity && options.journal > 0 && entry > most {
-            let expected = "with a block beside it, one command's at most: there is a journal";
-            return unfit("bytes of a chunk", chunk, expected);
         }
     }
     Ok(())

@@ -1,18 +1,24 @@
 //! On-disk format of the journal region at the end of each member.
 //!
 //! ```text
-//!   blocks of the array │ superblock │ superblock │ entry 0: head, chunk │ entry 1: head, chunk │ …
+//!   blocks of the array │ 3 superblocks │ head 0 │ head 1 │ … │ chunk 0 │ chunk 1 │ …
 //! ```
+//!
+//! Entry `n` is head `n` and chunk `n`. Chunks begin at a multiple of the chunk, so that a member whose mapping
+//! unit divides it writes whole units; heads are next to one another, so that those of a group share units.
 //!
 //! All fields are 64-bit little-endian words; the last word is a checksum of those before.
 
 use super::Layout;
 
-/// Number of superblock slots, which are written alternately.
-const SUPERBLOCKS: u64 = 2;
+/// Number of superblock slots, which are written in turn. A superblock may be written before the previous one
+/// is durable: then the one before that is not overwritten.
+pub const SUPERBLOCKS: u64 = 3;
 /// Magic numbers: first word of each record.
-const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray1");
-const HEAD: u64 = u64::from_le_bytes(*b"dbentry1");
+const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray2");
+const HEAD: u64 = u64::from_le_bytes(*b"dbentry2");
+/// Of arrays whose heads were each before their chunk.
+const OLD_SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray1");
 /// Words of a record with its checksum; a block has at least this many.
 const WORDS: usize = 16;
 /// Encoding of `None`.
@@ -23,27 +29,39 @@ const NONE: u64 = u64::MAX;
 pub struct Region {
     begin: u64,
     chunk: u64,
+    entries: u32,
 }
 
 impl Region {
     /// Length in blocks with `entries` entries.
     pub fn blocks(entries: u32, chunk: u64) -> u64 {
-        SUPERBLOCKS + u64::from(entries) * (1 + chunk)
+        Region::before_chunks(entries, chunk) + u64::from(entries) * chunk
     }
 
-    /// Region after the stripes of this layout.
-    pub fn behind(layout: &Layout) -> Region {
-        Region { begin: layout.stripes() * layout.chunk(), chunk: layout.chunk() }
+    /// Region of `entries` entries after the stripes of this layout.
+    pub fn behind(layout: &Layout, entries: u32) -> Region {
+        let chunk = layout.chunk();
+        Region { begin: layout.stripes() * chunk, chunk, entries }
     }
 
-    /// Block of the superblock of this version; versions alternate between two slots.
+    fn before_chunks(entries: u32, chunk: u64) -> u64 {
+        (SUPERBLOCKS + u64::from(entries)).next_multiple_of(chunk)
+    }
+
+    /// Block of the superblock of this version.
     pub fn superblock(&self, turn: u64) -> u64 {
         self.begin + turn % SUPERBLOCKS
     }
 
-    /// Block of an entry's head; its data follows.
-    pub fn entry(&self, slot: u32) -> u64 {
-        self.begin + SUPERBLOCKS + u64::from(slot) * (1 + self.chunk)
+    /// Block of an entry's head.
+    pub fn head(&self, slot: u32) -> u64 {
+        self.begin + SUPERBLOCKS + u64::from(slot)
+    }
+
+    /// First block of an entry's data.
+    pub fn data(&self, slot: u32) -> u64 {
+        let before = Region::before_chunks(self.entries, self.chunk);
+        self.begin + before + u64::from(slot) * self.chunk
     }
 }
 
@@ -89,6 +107,11 @@ impl Superblock {
         write(SUPERBLOCK, &words, block);
     }
 
+    /// Returns true if the block is the superblock of an array with a journal of the layout before this one.
+    pub fn is_of_old_layout(block: &[u8]) -> bool {
+        read(OLD_SUPERBLOCK, block).is_some()
+    }
+
     /// Decodes a block. `None` if it is no valid superblock.
     pub fn read(block: &[u8]) -> Option<Superblock> {
         let [life, turn, formed, member, members, chunk, out, tail, ..] = read(SUPERBLOCK, block)?;
@@ -109,7 +132,7 @@ impl Superblock {
 /// Change of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The blocks after the head are written to this range.
+    /// The blocks of the entry's chunk are written to this range.
     Write {
         /// First block.
         block: u64,
@@ -134,7 +157,7 @@ pub struct Head {
     pub parts: u32,
     /// Change of this member.
     pub change: Change,
-    /// [`sum`] of the blocks after the head.
+    /// [`sum`] of the blocks of the entry's chunk.
     pub sum: u64,
 }
 
@@ -221,5 +244,24 @@ mod tests {
             assert_eq!(Superblock::read(&torn), None, "bit {bit}");
         }
         assert_eq!((Superblock::read(&[0; 512]), Head::read(&[0; 512])), (None, None));
+    }
+
+    #[test]
+    fn journal_region_has_disjoint_heads_and_aligned_chunks() {
+        for (entries, chunk) in [(1, 4), (8, 16), (64, 16), (5, 3), (1024, 128)] {
+            let layout = Layout::new(3, chunk, true, 10 * chunk);
+            let region = Region::behind(&layout, entries);
+            let mut begin = region.superblock(SUPERBLOCKS - 1) + 1;
+            for slot in 0..entries {
+                assert_eq!(region.head(slot), begin, "{entries} {chunk}");
+                begin += 1;
+            }
+            for slot in 0..entries {
+                assert!(region.data(slot) >= begin && region.data(slot).is_multiple_of(chunk));
+                begin = region.data(slot) + chunk;
+            }
+            let end = layout.stripes() * chunk + Region::blocks(entries, chunk);
+            assert_eq!(begin, end, "{entries} {chunk}");
+        }
     }
 }

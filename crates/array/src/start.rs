@@ -7,7 +7,7 @@ use bus::HostPort;
 use wire::Lba;
 
 use super::journal::Journal;
-use super::record::{Change, Head, Superblock, sum};
+use super::record::{Change, Head, SUPERBLOCKS, Superblock, sum};
 use super::{Out, Place, Shared, Unfit, is_lost};
 use host::{BlockDevice, IoError, Kind};
 
@@ -57,9 +57,12 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let mut known = Vec::new();
         for member in 0..self.layout.members() {
             let mut newest: Option<Superblock> = None;
-            for turn in 0..2 {
+            for turn in 0..SUPERBLOCKS {
                 let at = Place { number, member, block: journal.region.superblock(turn) };
                 let Ok(bytes) = self.bytes_of(at, 1).await else { continue };
+                if Superblock::is_of_old_layout(&bytes) {
+                    return unfit("the version of an array's journal", 1, "2");
+                }
                 let Some(found) = Superblock::read(&bytes) else { continue };
                 let (members, chunk) = (self.layout.members(), self.layout.chunk());
                 if (found.members, found.chunk, found.member) != (members, chunk, member) {
@@ -169,7 +172,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             if self.is_out(member, 0) {
                 continue;
             }
-            let at = Place { number, member, block: journal.region.entry(slot) };
+            let at = Place { number, member, block: journal.region.head(slot) };
             let head = Head::read(&self.bytes_of(at, 1).await?);
             heads.extend(head.filter(|head| head.sequence >= tail).map(|head| (member, head)));
         }
@@ -193,7 +196,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     ) -> Result<bool, IoError> {
         let mut parts = Vec::new();
         for (member, head) in &entry.heads {
-            let at = Place { number, member: *member, block: journal.region.entry(entry.slot) + 1 };
+            let at = Place { number, member: *member, block: journal.region.data(entry.slot) };
             if let Change::Write { blocks, .. } = head.change {
                 if u64::from(blocks) > self.layout.chunk() {
                     return Ok(false);

@@ -562,24 +562,25 @@ async fn lives(world: &World, seed: u64) -> Result<u64, String> {
 }
 
 /// Four writers, a power cut after this time, and what is there then, by the array and without each member.
-async fn cut_after(world: &World, ns: u64) -> Result<(), String> {
-    let array = world.array_with(true, JOURNAL);
+/// Each writer has this many blocks.
+async fn cut_after(world: &World, journal: u32, each: u64, ns: u64) -> Result<(), String> {
+    let array = world.array_with(true, journal);
     array.start(None).await.map_err(|unfit| format!("{unfit:?}"))?;
     let blocks = array.geometry().blocks;
     let allowed: Allowed = Rc::new(RefCell::new(vec![vec![0]; blocks as usize]));
     for writer in 0..4 {
         let rng = Rng::for_part(writer, "writer");
-        let part = (writer * blocks / 4, (writer + 1) * blocks / 4);
+        let part = (writer * each, (writer + 1) * each);
         world.rt.spawn(write_on(array.clone(), allowed.clone(), rng, part));
     }
     world.rt.sleep(Span::ns(ns)).await;
     world.rt.drop_tasks();
     world.disks.iter().for_each(Ram::cut_power);
-    let array = world.array_with(true, JOURNAL);
+    let array = world.array_with(true, journal);
     array.start(None).await.map_err(|unfit| format!("{unfit:?}"))?;
     validate(&array, &allowed).await?;
     for member in 0..4 {
-        let without = world.array_with(true, JOURNAL);
+        let without = world.array_with(true, journal);
         without.take_out(member);
         validate(&without, &allowed).await.map_err(|what| format!("without {member}: {what}"))?;
     }
@@ -588,11 +589,17 @@ async fn cut_after(world: &World, ns: u64) -> Result<(), String> {
 
 #[test]
 fn grouped_writes_survive_a_cut_at_every_moment() {
-    // More than a place of the journal is used for: about six syncs of up to four changes.
-    for ns in (0..16_000).step_by(40) {
-        let world = World::of(4, 64, 5);
-        let done = world.rt.block_on(cut_after(&world, ns));
-        done.unwrap_or_else(|what| panic!("cut after {ns} ns: {what}"));
+    // About six syncs of up to four changes. With few entries superblocks are written before a flush, with
+    // more during it: then over few stripes, so that an entry which is carried out again after its place was
+    // freed meets newer content.
+    for (journal, blocks, each, moments) in
+        [(JOURNAL, 64, 25, (0..16_000).step_by(40)), (8, 100, 4, (0..60_000).step_by(300))]
+    {
+        for ns in moments {
+            let world = World::of(4, blocks, 5);
+            let done = world.rt.block_on(cut_after(&world, journal, each, ns));
+            done.unwrap_or_else(|what| panic!("{journal} entries, cut after {ns} ns: {what}"));
+        }
     }
 }
 

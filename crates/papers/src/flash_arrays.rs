@@ -10,14 +10,15 @@ use super::ExhibitError;
 use super::changes::Change;
 use super::check::{Expected, Mutation, Seen, Spec, Swung};
 use super::exhibit::{Exhibit, Rule, Subject, Table};
-use super::flash_ssds::{IN_DEVICE, Load, Measured, Ssd, run, simulate};
+use super::flash_ssds::{IN_DEVICE, Load, Measured, Ssd, run};
 use super::measure::Machine;
 use super::setup::Setup;
-use world::Options;
+use world::interfaces::{HOST_FLASH_ARRAY, NVME_ARRAY, Row};
 use world::work::Work;
+use world::{self, Options};
 
 /// Size of the paper's array.
-const FIVE: u32 = 5;
+pub(super) const FIVE: u32 = 5;
 /// Array sizes for the host resource exhibit.
 const GROWING: [u32; 5] = [1, 2, 3, FIVE, 8];
 /// Bytes per chunk, a member's part of a full-stripe request.
@@ -28,37 +29,47 @@ const BLOCKS: &str = "16";
 const PARITY: &str = "{ parity = { value = \"80 ns\", source = \"assumed: 512 bytes read twice and written \
     once at 19.2 GB/s, DDR3-1333 in two channels\" } }";
 
+/// Windows of members that control their collection themselves: longer than an erase and the copies of a
+/// superblock, and early by one.
+const WINDOWS: &str = ", window = \"20 ms\", early = 1";
+
 /// Mutation: requests as long as one member's part.
 const ONE_MEMBER: &str = "requests of one member";
 
 /// Array level, and coordination of garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Kind {
+pub(super) struct Kind {
     layout: &'static str,
     collections: &'static str,
 }
 
-const STRIPED: Kind = Kind { layout: "striped", collections: "free" };
-const PARITIES: Kind = Kind { layout: "parity", collections: "free" };
+pub(super) const STRIPED: Kind = Kind { layout: "striped", collections: "free" };
+pub(super) const PARITIES: Kind = Kind { layout: "parity", collections: "free" };
 
 impl Kind {
-    fn agreed(self, collections: &'static str) -> Kind {
+    pub fn agreed(self, collections: &'static str) -> Kind {
         Kind { collections, ..self }
     }
 
     /// Number of members with data in a stripe.
-    fn data(self, devices: u32) -> u32 {
+    pub fn data(self, devices: u32) -> u32 {
         devices - u32::from(self.layout == "parity")
     }
 }
 
 fn array(setup: &Setup, ssd: Ssd, devices: u32, kind: Kind) -> Machine {
+    array_of(&ssd.machine(setup), devices, kind)
+}
+
+/// An array of such devices.
+pub(super) fn array_of(machine: &Machine, devices: u32, kind: Kind) -> Machine {
     let Kind { layout, collections } = kind;
+    let windows = if collections == "windows" { WINDOWS } else { "" };
     let table = format!(
         "{{ devices = {devices}, layout = \"{layout}\", chunk = \"{CHUNK} B\", lanes = 16, \
-         collections = \"{collections}\", costs = {PARITY} }}"
+         collections = \"{collections}\"{windows}, costs = {PARITY} }}"
     );
-    ssd.machine(setup).with("array", &table).with("host.memory", "1 GiB")
+    machine.with("array", &table).with("host.memory", "1 GiB")
 }
 
 const LOAD: Load = Load { rw: "randwrite", bytes: 512, depth: 128, workers: 4, amount: 6 << 20 };
@@ -125,7 +136,7 @@ pub(super) const OF_ITS_OWN: Spec = Spec {
 /// The 99th percentile of reads by one SSD and by five, us.
 fn of_one_and_five(setup: &Setup, ssd: Ssd) -> Result<Seen, ExhibitError> {
     let (one, five) = (tail(setup, ssd, 1, STRIPED)?, tail(setup, ssd, FIVE, STRIPED)?);
-    let (one, five) = (one.reads[1], five.reads[1]);
+    let (one, five) = (one.reads[P99], five.reads[P99]);
     let seen = Seen::of(five / one, five > one);
     Ok(seen.with(format!("99 % of reads take at most {one:.0} us by one, {five:.0} by five")))
 }
@@ -148,8 +159,8 @@ pub(super) const STRAGGLER: Spec = Spec {
     paper: None,
     see: |setup| {
         let seen = of_one_and_five(setup, Ssd::Bridge)?;
-        let parity = tail(setup, Ssd::Bridge, FIVE, PARITIES)?.reads[1];
-        let one = tail(setup, Ssd::Bridge, 1, STRIPED)?.reads[1];
+        let parity = tail(setup, Ssd::Bridge, FIVE, PARITIES)?.reads[P99];
+        let one = tail(setup, Ssd::Bridge, 1, STRIPED)?.reads[P99];
         let ratio = parity / one;
         Ok(seen.with(format!(
             "striped members get the same requests and collect in step; with a parity they do not: {ratio:.2}"
@@ -191,7 +202,7 @@ pub(super) const IN_TURN: Spec = Spec {
     see: |setup| {
         let ratio = |kind: Kind| -> Result<f64, ExhibitError> {
             let turn = tail(setup, Ssd::Closer, FIVE, kind.agreed("in turn"))?;
-            Ok(turn.reads[1] / tail(setup, Ssd::Closer, FIVE, kind)?.reads[1])
+            Ok(turn.reads[P99] / tail(setup, Ssd::Closer, FIVE, kind)?.reads[P99])
         };
         let (striped, parity) = (ratio(STRIPED)?, ratio(PARITIES)?);
         let seen = Seen::of(striped, striped < 1.0 && parity < 1.0);
@@ -239,23 +250,36 @@ fn hosts(setup: &Setup) -> Result<Exhibit, ExhibitError> {
     ))
 }
 
-/// Latency of full-stripe requests: median, 99 %, 99.9 % and maximum, us.
+/// Latency of full-stripe requests, us, at each of [`PERCENTILES`].
 #[derive(Clone)]
-struct Tail {
-    reads: [f64; 4],
-    writes: [f64; 4],
-    collected: u64,
+pub(super) struct Tail {
+    pub reads: [f64; 5],
+    pub writes: [f64; 5],
+    pub collected: u64,
 }
+
+/// Thousandths of a percent.
+pub(super) const PERCENTILES: [u32; 5] = [50_000, 90_000, 99_000, 99_900, 100_000];
 
 /// Full-stripe requests, half reads and half writes, on full members under garbage collection.
 fn tail(setup: &Setup, ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, ExhibitError> {
-    // Requests of whole units: a finer map would place them equally.
-    let machine = array(setup, ssd, devices, kind).with("medium.flash.unit", "4 KiB");
-    let machine = machine.with("medium.flash.blocks", BLOCKS);
-    machine.once("tail", |machine| tail_once(machine, kind.data(devices)))
+    let row = if ssd.is_bridge(setup) { NVME_ARRAY } else { HOST_FLASH_ARRAY };
+    tail_of(&array(setup, ssd, devices, kind), row, kind.data(devices))
 }
 
-fn tail_once(machine: &Machine, data: u32) -> Result<Tail, ExhibitError> {
+/// The same by this interface; `data` members have data of each stripe.
+pub(super) fn tail_of(
+    machine: &Machine,
+    row: &'static Row,
+    data: u32,
+) -> Result<Tail, ExhibitError> {
+    // Requests of whole units: a finer map would place them equally.
+    let machine = machine.with("medium.flash.unit", "4 KiB");
+    let machine = machine.with("medium.flash.blocks", BLOCKS);
+    machine.once(format!("tail by {}", row.name), |machine| tail_once(machine, row, data))
+}
+
+fn tail_once(machine: &Machine, row: &'static Row, data: u32) -> Result<Tail, ExhibitError> {
     let plan = machine.open()?;
     let parts = if machine.is_switched(ONE_MEMBER) { 1 } else { data };
     let (bytes, of_each) = (CHUNK * parts, u64::from(data) << 20);
@@ -267,7 +291,7 @@ fn tail_once(machine: &Machine, data: u32) -> Result<Tail, ExhibitError> {
         LOAD_MIB * of_each,
     );
     let work = Work::parse(Path::new("papers"), &job, Mapping::default())?;
-    let mut run_result = simulate(machine, &plan, &work, Options::default())?;
+    let mut run_result = world::simulate(row, &plan, &work, Options::default())?;
     let software = run_result.flash.and_then(|stats| stats.software);
     let (_, measured) = run_result.jobs.pop().expect("the load is the last");
     if measured.errors() > 0 {
@@ -275,9 +299,11 @@ fn tail_once(machine: &Machine, data: u32) -> Result<Tail, ExhibitError> {
     }
     let of = |kind| {
         let total = &measured.stats.of(kind).total;
-        let us = |ns: u64| ns as f64 / 1e3;
-        let at = |thousandths| us(total.percentile_ns(thousandths));
-        [at(50_000), at(99_000), at(99_900), us(total.max_ns())]
+        let at = |percentile| match percentile {
+            100_000 => total.max_ns(),
+            percentile => total.percentile_ns(percentile),
+        };
+        PERCENTILES.map(|percentile| at(percentile) as f64 / 1e3)
     };
     Ok(Tail {
         reads: of(OpKind::Read),
@@ -285,6 +311,9 @@ fn tail_once(machine: &Machine, data: u32) -> Result<Tail, ExhibitError> {
         collected: software.map_or(0, |software| software.counters.collected),
     })
 }
+
+/// Place of the 99th percentile.
+pub(super) const P99: usize = 2;
 
 /// MiB written to each member before the load, and transferred by the load.
 const AGE_MIB: u64 = 48;
@@ -311,10 +340,12 @@ fn stragglers(setup: &Setup) -> Result<Exhibit, ExhibitError> {
         &[
             "",
             "read 50 %",
+            "90 %",
             "99 %",
             "99.9 %",
             "max",
             "write 50 %",
+            "90 %",
             "99 %",
             "99.9 %",
             "max",
@@ -324,7 +355,7 @@ fn stragglers(setup: &Setup) -> Result<Exhibit, ExhibitError> {
         &[
             "free: each collects when it has to; in turn: one at a time begins early, the others when their \
              writes would wait",
-            "both map by 4 KiB; a bridge-based SSD does not report when it collects: those are free",
+            "both map by 4 KiB; a bridge-based SSD does not report when it collects: those are free here",
         ],
     ))
 }

@@ -75,6 +75,11 @@ impl Ssd {
         })
     }
 
+    /// Returns true if it is the bridge, or a switch makes it one.
+    pub fn is_bridge(self, setup: &Setup) -> bool {
+        self.machine(setup).is_of("flash-bridge")
+    }
+
     /// Legacy mode, one command at a time: each controller has one tag.
     pub fn legacy(self, setup: &Setup) -> Machine {
         match self {
@@ -180,7 +185,7 @@ impl Measured {
 }
 
 /// Runs jobs on a new drive or array, in virtual time.
-pub(super) fn simulate(
+fn simulate(
     machine: &Machine,
     plan: &Plan,
     work: &Work,

@@ -3,8 +3,8 @@
 use super::check::Item;
 use super::{
     adaptive, adaptive_figures, blocks, dc_express, dcx_kernel, dcx_link, dcx_tables, dcx_tags,
-    fastpath, flash_arrays, flash_cliff, flash_pairs, flash_tables, flash_workers, vortex,
-    vortex_tables,
+    fastpath, flash_arrays, flash_cliff, flash_pairs, flash_tables, flash_windows, flash_workers,
+    vortex, vortex_tables,
 };
 
 pub(super) const ADAPTIVE: &[Item] = &[
@@ -112,8 +112,11 @@ pub(super) const FLASH_LONG: &[Item] = &[
     Item::Check(flash_arrays::STRAGGLER),
     Item::Check(flash_arrays::STRAGGLER_CLOSER),
     Item::Check(flash_arrays::IN_TURN),
+    Item::Check(flash_windows::WRITES),
+    Item::Check(flash_windows::READS),
     Item::Shown(flash_cliff::figures),
     Item::Shown(flash_arrays::tables),
+    Item::Shown(flash_windows::exhibits),
 ];
 
 pub(super) const VORTEX: &[Item] = &[

@@ -41,6 +41,7 @@ mod flash_cliff;
 mod flash_pairs;
 mod flash_ssds;
 mod flash_tables;
+mod flash_windows;
 mod flash_workers;
 mod items;
 mod measure;

@@ -12,7 +12,7 @@ use testing::{clean, only, plan, simulate_by, work};
 use world::interfaces::{
     Array, Driver, HOST_FLASH_ARRAY, HOST_GC_ARRAY, Interface, NVME, NVME_ARRAY, Nvme, Row,
 };
-use world::{self, Options};
+use world::{self, Options, RunResult};
 
 /// All request lengths, over part of the array, with overwrites.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=1m\n\
@@ -91,39 +91,89 @@ fn state_files_of_members_keep_an_array_between_runs() {
     std::fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Rates of random writes in virtual time, by entries of the journal and writes in flight.
-#[test]
-fn changes_of_a_journal_share_flushes() {
-    let rate = |journal: &str, depth: u32| {
-        let array = table(5, "parity", journal).replace("lanes = 4", "lanes = 16");
-        let sets = [("medium.flash.blocks", "64"), ("host.queue_depth", "256")];
-        let plan = flash(&array, &[&sets[..], &[("device.queue_entries", "512")]].concat());
-        let job = format!("[w]\nrw=randwrite\nbs=4k\niodepth={depth}\nio_size=8m\n");
-        let run_result = simulate_by(NVME_ARRAY, &plan, &work(&job), Options::default());
-        2048.0 / only(&run_result).elapsed.as_s_f64()
-    };
-    let (without, few, many) =
-        (rate("", 16), rate(", journal = 64", 16), rate(", journal = 512", 256));
-    // A FUA for each part of an entry gave 1,100 with any number of writes in flight.
-    assert!(few > 2.5 * 1100.0, "{few} of {without}");
-    assert!(many > without / 5.0, "{many} of {without}");
+/// Random writes of 4 KiB per second in virtual time, five members by `nvme`, chips of 64 blocks: by entries
+/// of the journal and writes in flight.
+fn journal_rate(entries: Option<u32>, depth: u32) -> f64 {
+    let journal = entries.map_or(String::new(), |entries| format!(", journal = {entries}"));
+    let array = table(5, "parity", &journal).replace("lanes = 4", "lanes = 16");
+    let sets = [("medium.flash.blocks", "64"), ("host.queue_depth", "256")];
+    let plan = flash(&array, &[&sets[..], &[("device.queue_entries", "512")]].concat());
+    let io_size = if depth == 1 { "512k" } else { "8m" };
+    let job = format!("[w]\nrw=randwrite\nbs=4k\niodepth={depth}\nio_size={io_size}\n");
+    let run_result = simulate_by(NVME_ARRAY, &plan, &work(&job), Options::default());
+    let writes = testing::operations(only(&run_result));
+    writes as f64 / only(&run_result).elapsed.as_s_f64()
 }
 
 #[test]
+fn changes_of_a_journal_share_flushes() {
+    let (one, sixteen) = (journal_rate(Some(64), 1), journal_rate(Some(64), 16));
+    // With a flush for each of them sixteen would not be faster than one.
+    assert!(sixteen > 4.0 * one, "{sixteen} of {one}");
+    let (without, with) = (journal_rate(None, 256), journal_rate(Some(1024), 256));
+    // Each part is written twice, with a head, so that half is the most.
+    assert!(with > without / 4.0 && with < without / 2.0, "{with} of {without}");
+}
+
+fn windows(window: &str) -> String {
+    let windows = format!("collections = \"windows\", window = \"{window}\", early = 2");
+    striped().replace("collections = \"free\"", &windows)
+}
+
+const BY_WINDOWS: [&Row; 3] = [NVME_ARRAY, HOST_FLASH_ARRAY, HOST_GC_ARRAY];
+
+#[test]
 fn members_verified_with_collections_in_windows() {
-    let windows = "collections = \"windows\", window = \"2 ms\", early = 2";
-    for (row, sets) in [(NVME_ARRAY, &[][..]), (HOST_FLASH_ARRAY, &[]), (HOST_GC_ARRAY, &[])] {
-        let array = striped().replace("collections = \"free\"", windows);
-        let plan = flash(&array, sets);
+    for row in BY_WINDOWS {
+        let plan = flash(&windows("2 ms"), &[]);
         let longer = MIXED.replace("size=1m", "size=100%").replace("io_size=1536k", "io_size=24m");
         let run_result = simulate_by(row, &plan, &work(&longer), Options::default());
         assert!(only(&run_result).blocks_verified > 200, "{}", row.name);
         let software = run_result.flash.and_then(|seen| seen.software).expect("software");
         assert!(software.counters.collected > 0, "{}: {software:?}", row.name);
-        let live = flash(&array, &[("medium.pace", "immediate")]);
+        let live = flash(&windows("2 ms"), &[("medium.pace", "immediate")]);
         let live = world::live_in_threads(row, &live, &work(MIXED), Options::default());
         assert!(only(&clean(live.expect("a run"))).blocks_verified > 200, "{}", row.name);
     }
+}
+
+/// Writes until members begin to collect, at a rate that leaves them time.
+const SLOW: &str = "[w]\nrw=randwrite\nbs=24k\niodepth=2\nsize=100%\nio_size=20m\nnorandommap=1\n\
+    rate_iops=1000\n";
+
+fn slow(row: &'static Row, array: &str) -> RunResult {
+    let plan = flash(array, &[("medium.keep", "stamps")]);
+    simulate_by(row, &plan, &work(SLOW), Options::default())
+}
+
+fn collected(run_result: &RunResult) -> u64 {
+    run_result.flash.and_then(|seen| seen.software).expect("software").counters.collected
+}
+
+/// In a window a member collects early, and outside of it late. The windows of a minute are one that is open
+/// all the time and two that never are.
+#[test]
+fn member_collects_early_in_its_window_and_late_outside_of_it() {
+    for row in BY_WINDOWS {
+        let of = |array: &str| collected(&slow(row, array));
+        let (free, short, long) = (of(&striped()), of(&windows("2 ms")), of(&windows("60 s")));
+        assert!(short > free, "{}: {short} by windows, {free} free", row.name);
+        assert!(long < short, "{}: {long} with two held, {short} by turns", row.name);
+    }
+}
+
+/// Outside of its window a member of host-directed GC has no event before writes would wait: the host reads
+/// its table for the window alone.
+#[test]
+fn host_reads_no_table_of_a_member_outside_its_window() {
+    let run_result = slow(HOST_GC_ARRAY, &windows("60 s"));
+    let calls = |note: &String| -> Option<u64> {
+        note.split_once("called ")?.1.split_once(' ')?.0.parse().ok()
+    };
+    let calls: Vec<u64> = run_result.notes.iter().filter_map(calls).collect();
+    assert_eq!(calls.len(), 3, "{:?}", run_result.notes);
+    let named = collected(&run_result);
+    assert!(calls.iter().all(|calls| *calls <= 2 * named), "{calls:?} of {named}");
 }
 
 #[test]

@@ -166,6 +166,7 @@ impl<P: HostPort> Inner<P> {
         self.core.keep_on(PAUSE, async || self.lead().await, async || self.collect().await).await;
     }
 
+    /// Enables host-directed GC, with the device's low-space event.
     async fn lead(&self) -> Result<(), InitError> {
         let survey = self.read(true, HEADER_BYTES).await?;
         let superblocks = survey.superblocks.get();
@@ -226,11 +227,17 @@ impl<P: HostPort> Inner<P> {
             Next::Wait => {
                 let rt = self.core.rt();
                 let event = told.changed(rt, seen);
-                let called = match self.options.window {
-                    None => Either::First(event.await),
-                    Some(window) => race(event, rt.sleep_until(window.at(rt.now()).1)).await,
+                let is_called = match self.options.window {
+                    None => {
+                        event.await;
+                        true
+                    }
+                    Some(window) => {
+                        let until = window.at(rt.now()).1;
+                        matches!(race(event, rt.sleep_until(until)).await, Either::First(()))
+                    }
                 };
-                if let Either::First(()) = called {
+                if is_called {
                     self.count(|counts| counts.calls += 1);
                 }
                 Ok(())

@@ -114,12 +114,6 @@ impl<I: Interface> Interface for Array<I> {
             let expected = format!("at most device.mdts, which is {most}");
             return reject("array.chunk", &expected);
         }
-        let with_block = array.chunk_bytes + plan.medium.contents.block_bytes;
-        if array.journal.is_some() && u64::from(with_block) > plan.device.mdts_bytes {
-            let expected =
-                "less than device.mdts by a block: an entry of array.journal is one command";
-            return reject("array.chunk", expected);
-        }
         Ok(())
     }
 
@@ -250,13 +244,17 @@ impl<P: HostPort, D: Driver<P>> Driver<P> for ArrayDriver<P, D> {
     fn notes(&self) -> Vec<String> {
         let counters = self.arrays[0].counters();
         let driver::Counters { whole, modified, recovered } = counters;
-        if counters == driver::Counters::default() {
-            return Vec::new();
+        let mut notes = Vec::new();
+        if counters != driver::Counters::default() {
+            notes.push(format!(
+                "array: parities of {whole} segments written without reading, of {modified} after it; \
+                 {recovered} pieces read from all other members"
+            ));
         }
-        vec![format!(
-            "array: parities of {whole} segments written without reading, of {modified} after it; \
-             {recovered} pieces read from all other members"
-        )]
+        for (number, member) in self.members.iter().enumerate() {
+            notes.extend(member.notes().iter().map(|note| format!("member {number}: {note}")));
+        }
+        notes
     }
 
     fn software(&self) -> Option<Stats> {
