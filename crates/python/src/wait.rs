@@ -26,7 +26,7 @@ pub(crate) fn wait<T: Send + 'static>(
     mut tick: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
-    // Nobody receives the result of work that was left to itself.
+    // The result of work that was left to itself has no receiver.
     let body = move || drop(sender.send(work()));
     let thread = Builder::new().name("doorbell".to_owned()).spawn(body)?;
     let mut interrupted: Option<PyErr> = None;
