@@ -33,7 +33,7 @@ mod _core {
     use crate::sweep::{Results, Sweep};
 }
 
-/// Version, as `doorbell --version` prints it.
+/// Version of this program: "0.1.0".
 #[pyfunction]
 fn version() -> String {
     campaign::document::program().version
@@ -45,7 +45,7 @@ fn plans() -> Vec<&'static str> {
     plan::built_in().iter().map(|(name, _)| *name).collect()
 }
 
-/// Names of the interfaces, as plans and jobs have them.
+/// Names of the registered interfaces, as `simulate` takes them.
 #[pyfunction]
 fn interfaces() -> Vec<&'static str> {
     world::interfaces::all().into_iter().map(|row| row.name).collect()

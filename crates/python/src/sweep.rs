@@ -186,7 +186,7 @@ impl Results {
         with(&self.0, sweep::Results::finish).map_err(|failure| failure.raise(py))
     }
 
-    /// Closes and unlocks the file of results.
+    /// Unlocks the file: any further call is an error.
     fn close(&self) {
         drop(locked(&self.0).take());
     }
