@@ -35,10 +35,6 @@ fn knees(setup: &Setup) -> Result<Vec<u32>, ExhibitError> {
     SIZES.iter().map(of).collect()
 }
 
-fn knee_of_32(setup: &Setup) -> Result<f64, ExhibitError> {
-    Ok(f64::from(knee(&fine(&machine(setup), 32)?)))
-}
-
 fn by_size(knees: &[u32]) -> String {
     let of = |(size, knee): (&u32, &u32)| format!("{knee} at {size}");
     SIZES.iter().zip(knees).map(of).collect::<Vec<_>>().join(", ")
@@ -69,54 +65,11 @@ pub(super) const FILLED: Spec = Spec {
             .with(format!("knees by size: {}", by_size(&knees))))
     },
     swung: Swung { plans: &[], number: None },
-    mutations: &[
-        Mutation {
-            change: "blocks that are not full go after 1 us",
-            settings: &[instead("block.linger", "\"1 s\"", "\"1 us\"")],
-        },
-        Mutation {
-            change: "blocks of one in the place of 32",
-            settings: &[instead("block.static_size", "32", "1")],
-        },
-    ],
+    mutations: &[Mutation {
+        change: "blocks that are not full go after 1 us",
+        settings: &[instead("block.linger", "\"1 s\"", "\"1 us\"")],
+    }],
     expected: Expected::Holds,
-};
-
-pub(super) const JUST_ABOVE: Spec = Spec {
-    subject: Subject {
-        title: "the same: just above the size",
-        claim: "\"only if the number of threads is greater than that particular size\" (section IV): read as \
-                enough, not only as needed",
-        ..FILLED.subject
-    },
-    mechanism: "a full block is pending at the interrupt",
-    shape: "the knee at most at one thread more than the size, for sizes of 1 to 32",
-    see: |setup| {
-        let knees = knees(setup)?;
-        let holds = knees.iter().zip(SIZES).all(|(knee, size)| *knee <= size + 1);
-        Ok(Seen::of(f64::from(knees[SIZES.len() - 1]), holds))
-    },
-    swung: Swung { plans: PLANS, number: Some(knee_of_32) },
-    mutations: &[],
-    expected: Expected::Departs(
-        "with one thread more than the size only one request is pending when a block returns: the next block \
-         waits until the others are answered and back, which is work of the host for each of them. A full \
-         block \
-         is pending at each return from twice the size on",
-        &[Mutation {
-            change: "a host whose work and interrupts cost nothing, so that who is answered is back at once",
-            settings: &[
-                set("host.interrupt", "\"0 ns\""),
-                set("host.costs.submit", "\"0 ns\""),
-                set("host.costs.complete", "\"0 ns\""),
-                set("host.costs.\"context switch\"", "\"0 ns\""),
-                set("host.costs.\"system call\"", "\"0 ns\""),
-                set("host.costs.\"block driver\"", "\"0 ns\""),
-                set("host.costs.benchmark", "\"0 ns\""),
-            ],
-        }],
-    ),
-    ..FILLED
 };
 
 /// From command to command within a block, us: the difference of blocks of 32 and of 16.
@@ -414,7 +367,6 @@ mod tests {
     #[test]
     fn knees_fail_with_their_mutations() {
         is_earned(&FILLED);
-        is_earned(&JUST_ABOVE);
     }
 
     #[test]

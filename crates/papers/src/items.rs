@@ -18,7 +18,6 @@ pub(super) const ADAPTIVE: &[Item] = &[
     Item::Check(adaptive::LOWEST),
     Item::Check(adaptive::STATIC),
     Item::Check(adaptive_laws::FILLED),
-    Item::Check(adaptive_laws::JUST_ABOVE),
     Item::Check(adaptive::ADAPTIVE),
     Item::Check(adaptive_laws::SATURATED),
     Item::Check(adaptive::REQUESTS),

@@ -5,7 +5,7 @@
 use wire::block::descriptor::PAGE_BYTES;
 use wire::block::registers::{Limits, Medium};
 
-/// What a device reports of itself.
+/// Parameters that a device reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported {
     pub limits: Limits,

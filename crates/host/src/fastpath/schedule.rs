@@ -17,7 +17,7 @@ pub struct Waiting {
     pub since: Time,
 }
 
-/// What a handle is entitled to.
+/// Entitlement of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Commands for each command of a handle of weight 1, by [`Schedule::WEIGHTED`]; at least 1.
