@@ -152,3 +152,51 @@ fn figure_8(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
         }),
     ])
 }
+
+/// Figures 5 to 8 as text, compared to the last digit, so that each change of the model shows what it does
+/// to them.
+/// `DOORBELL_BLESS=1 cargo test -p doorbell-papers figures` rewrites them. Figures 6 and 8 take long in a
+/// debug build and need `DOORBELL_HEAVY=1`.
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::*;
+
+    type Made = Result<Vec<Exhibit>, ExhibitError>;
+
+    fn is_golden(name: &str, make: fn(&Machine) -> Made) {
+        let mut text = String::new();
+        for exhibit in make(&machine(&Setup::new())).expect("runs") {
+            if let Exhibit::Table(_) = exhibit {
+                writeln!(text, "{exhibit}").expect("a string");
+            }
+        }
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let file = golden.join(format!("{name}.txt"));
+        if std::env::var_os("DOORBELL_BLESS").is_some() {
+            std::fs::write(&file, &text).expect("the golden directory");
+        }
+        let kept = std::fs::read_to_string(&file).expect("a golden file");
+        assert_eq!(text, kept, "{}: DOORBELL_BLESS=1 rewrites it", file.display());
+    }
+
+    fn is_heavy() -> bool {
+        std::env::var_os("DOORBELL_HEAVY").is_some()
+    }
+
+    #[test]
+    fn figures_5_and_7_are_golden() {
+        is_golden("figure-5", figure_5);
+        is_golden("figure-7", figure_7);
+    }
+
+    #[test]
+    fn figures_6_and_8_are_golden() {
+        if is_heavy() {
+            is_golden("figure-6", figure_6);
+            is_golden("figure-8", figure_8);
+        }
+    }
+}

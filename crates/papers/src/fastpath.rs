@@ -101,8 +101,10 @@ fn table_iii(setup: &Setup) -> Result<Exhibit, ExhibitError> {
     ))
 }
 
-const NOT_IN_THE_TEXT: &str = "the paper's software takes 290 us of a read (90 %), 193,000 cycles of 667 MHz, and \
-    its text does not divide them; the path is counted here in instructions that are assumed, a few thousand for \
+const NOT_IN_THE_TEXT: &str = "the paper's software takes 290 us of a read (90 %), 193,000 cycles of 667 \
+         MHz, and \
+    its text does not divide them; the path is counted here in instructions that are assumed, a few \
+    thousand for \
     each layer, and in cache lines, and the remainder is unexplained";
 
 const BASELINE_SUBJECT: Subject = Subject {
@@ -119,7 +121,8 @@ fn baseline(setup: &Setup, kind: &Kind) -> Result<Seen, ExhibitError> {
 
 pub(super) const BASELINE: Spec = Spec {
     subject: BASELINE_SUBJECT,
-    mechanism: "system calls, file layer, block layer, driver, cache maintenance, interrupt and context switch are \
+    mechanism: "system calls, file layer, block layer, driver, cache maintenance, interrupt and context \
+             switch are \
         work of the core",
     rule: Rule::Within { per_mille: 100 },
     shape: "",
@@ -196,7 +199,8 @@ fn shorter(setup: &Setup, kind: &Kind) -> Result<f64, ExhibitError> {
     Ok(100.0 * (1.0 - latency(&engine(setup), kind)? / latency(&kernel(setup), kind)?))
 }
 
-const SHORTER_CAUSE: &str = "both ways are shorter here than in the paper, the kernel's by more: of its 290 us of \
+const SHORTER_CAUSE: &str = "both ways are shorter here than in the paper, the kernel's by more: of its 290 \
+         us of \
     software the path counts a fifth";
 
 pub(super) const LESS: Spec = Spec {
@@ -252,7 +256,8 @@ pub(super) const OVER_POLLED: Spec = Spec {
     subject: Subject {
         row: "E7",
         title: "FastPath less polled user space, A9",
-        claim: "that user space drivers need extra code for commands, which FastPath takes from them (section V)",
+        claim: "that user space drivers need extra code for commands, which FastPath takes from them \
+                 (section V)",
         unit: "us",
     },
     mechanism: "the engine forms the command and polls, in place of the core",
@@ -358,7 +363,8 @@ pub(super) const BANDWIDTH: Spec = Spec {
     subject: Subject {
         row: "E7",
         title: "figure 4: FastPath over kernel, 4 KiB",
-        claim: "FastPath has more bandwidth than the baseline at every size, and the more the larger (figure 4)",
+        claim: "FastPath has more bandwidth than the baseline at every size, and the more the larger \
+                 (figure 4)",
         unit: "x",
     },
     mechanism: "a core that is not in the kernel creates more requests",
@@ -373,7 +379,7 @@ pub(super) const BANDWIDTH: Spec = Spec {
             let over: Vec<_> = ours.iter().zip(&theirs).map(|(fast, slow)| fast / slow).collect();
             narrowest = over.iter().copied().fold(narrowest, f64::min);
             holds &= over.iter().all(|over| *over > 1.01);
-            // The curve is flat if the drive is the limit, but for its start and end.
+            // The curve is flat if the drive is the limit, but for its start and its end.
             holds &= ours.windows(2).all(|pair| pair[1] > 0.97 * pair[0]);
             ratio = over[0];
         }
@@ -404,7 +410,8 @@ pub(super) const LEAST: Spec = Spec {
     swung: Swung { plans: PLANS, number: None },
     mutations: &[],
     expected: Expected::Departs(
-        "160 MB/s of 4 KiB are 25.6 us, 17,000 cycles, for each request of a core; the paper names the creation of \
+        "160 MB/s of 4 KiB are 25.6 us, 17,000 cycles, for each request of a core; the paper names the \
+                 creation of \
          requests on that core as the cause, and counts nothing: here it is 2,000 cycles, assumed",
         &[Mutation {
             change: "24 us for the creation of a request, which would be about what is left of 25.6 us",
@@ -423,9 +430,12 @@ pub(super) const MOST: Spec = Spec {
     paper: Some(575.0),
     see: |setup| megabytes(setup, "randread", 128 << 10),
     expected: Expected::Departs(
-        "575 MB/s of 128 KiB are 228 us for each request; of a core that creates 4 KiB in 25.6 us that is a tenth, so \
-         that what the paper names does not explain it either. Work for each 4 KiB would: 7 us are as much as a \
-         copy at 575 MB/s, which a caller without FP_DIRECT makes (section III.C), and the paper does not say which fio is",
+        "575 MB/s of 128 KiB are 228 us for each request; of a core that creates 4 KiB in 25.6 us that is a \
+                 tenth, so \
+         that what the paper names does not explain it either. Work for each 4 KiB would: 7 us are as much \
+         as a \
+         copy at 575 MB/s, which a caller without FP_DIRECT makes (section III.C), and the paper does not \
+         say which fio is",
         &[Mutation {
             change: "224 us for the creation of a request of 128 KiB, as 7 us for each 4 KiB",
             settings: &[of(BOARD, "host.costs.benchmark", "\"224 us\"")],
@@ -447,7 +457,8 @@ pub(super) const BEFORE: Spec = Spec {
     subject: Subject {
         row: "E7",
         title: "engine and root complex, 4 KiB writes",
-        claim: "requests generated before reach \"close to 800 MBps\", the drive's limit (section IV.A): engine \
+        claim: "requests generated before reach \"close to 800 MBps\", the drive's limit (section IV.A): \
+                 engine \
                 and root complex carry it; ours without the drive's limit",
         unit: "MB/s",
     },
@@ -492,7 +503,8 @@ pub(super) const IOPS: Spec = Spec {
     swung: Swung { plans: &[], number: None },
     mutations: &[],
     expected: Expected::Departs(
-        "the kernel's path is shorter here than the paper's 290 us of software; at large requests the drive is \
+        "the kernel's path is shorter here than the paper's 290 us of software; at large requests the drive \
+                 is \
          the engine's limit, and the kernel's work is shared by more bytes",
         &[Mutation {
             change: "a file layer of 1 ms, with which the kernel is far below the drive at every size",
@@ -568,7 +580,8 @@ fn blocks_in_one_fpga(setup: &Setup) -> Result<Exhibit, ExhibitError> {
         lines.push(vec![engines.into(), format!("{rate:.0}"), format!("{:.0}", rate * 0.512)]);
     }
     Ok(Table::exhibit(
-        "Beyond the paper: several engines where the engine is the limit; requests of 64 KiB in commands of 512 B",
+        "Beyond the paper: several engines where the engine is the limit; requests of 64 KiB in commands of \
+                 512 B",
         &["engines", "thousand commands/s", "MB/s"],
         lines,
         &["a link of Gen4 x16, a drive of 1 us and 16 GB/s: neither is the limit of four engines"],

@@ -206,11 +206,13 @@ pub(super) fn ways_table(setup: &Setup) -> Result<Exhibit, ExhibitError> {
         }
     }
     Ok(Table::exhibit(
-        "Ways of a request: latency of 4 KiB at depth 1, us; reads a second at depth 32 by one core, thousands",
+        "Ways of a request: latency of 4 KiB at depth 1, us; reads a second at depth 32 by one core, \
+                 thousands",
         &["", "read, us", "write, us", "4 KiB, k/s", "128 KiB, k/s"],
         lines,
         &[
-            "FastPath wins over the kernel. Over a driver in user space that polls it wins nothing in latency: \
+            "FastPath wins over the kernel. Over a driver in user space that polls it wins nothing in \
+                     latency: \
              the words of request and response cost a core what a command and its completion cost",
             "what FastPath has that such a driver lacks: a caller reaches its own area and its own buffer \
              only, and its core need not poll a queue of the drive",

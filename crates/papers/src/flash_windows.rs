@@ -14,7 +14,7 @@ use world::interfaces::{HOST_GC_ARRAY, NVME_ARRAY, Row};
 /// Mutation: no member follows its windows.
 const IGNORED: &str = "windows that are not followed";
 
-/// What the arrays are made of.
+/// Members of the arrays.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Members {
     /// Bridge-based SSDs, whose controllers collect.
@@ -44,7 +44,6 @@ fn tail(setup: &Setup, members: Members, kind: Kind) -> Result<Tail, ExhibitErro
     tail_of(&array_of(&setup.machine(plan), FIVE, kind), row, kind.data(FIVE))
 }
 
-/// The same with windows.
 fn in_windows(setup: &Setup, members: Members, kind: Kind) -> Result<Tail, ExhibitError> {
     let agreed = if setup.is_switched(IGNORED) { "free" } else { "windows" };
     tail(setup, members, kind.agreed(agreed))
@@ -146,7 +145,7 @@ fn line(name: String, tail: &Tail) -> Vec<String> {
     [name].into_iter().chain(us).chain([collected.to_string()]).collect()
 }
 
-/// Latency of reads by how rare it is: one in so many takes longer. The maximum is left out.
+/// Latency of reads by rarity N: one read in N takes longer. The maximum is left out.
 fn curve(tail: &Tail) -> Vec<(f64, f64)> {
     let places = PERCENTILES.iter().zip(&tail.reads).filter(|(place, _)| **place < 100_000);
     places.map(|(place, us)| (1e5 / f64::from(100_000 - place), *us)).collect()

@@ -2,23 +2,30 @@
 
 use super::check::Item;
 use super::{
-    adaptive, adaptive_figures, blocks, dc_express, dcx_kernel, dcx_link, dcx_tables, dcx_tags,
-    fastpath, flash_arrays, flash_cliff, flash_pairs, flash_tables, flash_windows, flash_workers,
-    vortex, vortex_tables,
+    adaptive, adaptive_figures, adaptive_laws, blocks, dc_express, dcx_kernel, dcx_link,
+    dcx_tables, dcx_tags, fastpath, flash_arrays, flash_cliff, flash_pairs, flash_tables,
+    flash_windows, flash_workers, vortex, vortex_tables,
 };
 
 pub(super) const ADAPTIVE: &[Item] = &[
     Item::Check(adaptive::POLICIES),
+    Item::Check(adaptive::POLICIES_OF_TWO),
+    Item::Check(adaptive_laws::TRANSACTIONS),
+    Item::Check(adaptive_laws::SLOWER),
     Item::Check(adaptive::READS_OVER_WRITES),
+    Item::Check(adaptive_laws::MIXED),
     Item::Check(adaptive::RISING),
     Item::Check(adaptive::LOWEST),
     Item::Check(adaptive::STATIC),
+    Item::Check(adaptive_laws::FILLED),
     Item::Check(adaptive::ADAPTIVE),
+    Item::Check(adaptive_laws::SATURATED),
     Item::Check(adaptive::REQUESTS),
     Item::Check(blocks::FULL),
     Item::Check(blocks::GATHERING),
     Item::Check(blocks::ALONE),
     Item::Shown(adaptive_figures::all),
+    Item::Shown(adaptive_laws::exhibits),
     Item::Shown(blocks::tables),
 ];
 

@@ -24,6 +24,7 @@
 
 mod adaptive;
 mod adaptive_figures;
+mod adaptive_laws;
 mod blocks;
 mod changes;
 mod check;

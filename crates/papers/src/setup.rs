@@ -36,6 +36,11 @@ impl Setup {
         Setup { changes: Arc::new(all), runs: self.runs.clone() }
     }
 
+    /// The plans as they are, with the runs made so far.
+    pub(super) fn unchanged(&self) -> Setup {
+        Setup { changes: Arc::default(), runs: self.runs.clone() }
+    }
+
     pub(super) fn is_switched(&self, name: &str) -> bool {
         self.changes.is_switched(name)
     }

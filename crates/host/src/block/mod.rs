@@ -28,6 +28,7 @@ mod observed;
 mod requests;
 mod responses;
 mod ring;
+mod shape;
 mod sizing;
 mod state;
 mod watchdog;
@@ -36,7 +37,9 @@ use alloc::rc::Rc;
 
 use bus::HostPort;
 use runtime::Span;
-use wire::block::registers::{CAPACITY, ID, LIMITS, Limits, MAGIC, MEDIUM, Medium};
+use wire::block::registers::{
+    CAPACITY, ID, LIMITS, Limits, MAGIC, MEDIUM, Medium, READ_NS, WRITE_NS,
+};
 
 pub use crate::nvme::Completion;
 pub use requests::Disk;
@@ -46,6 +49,7 @@ pub use sizing::{Load, Next, Setting, Sizing, Turnaround};
 use crate::lifecycle::HasLifecycle;
 use crate::{Geometry, InitError};
 use ring::{Ring, Spec};
+use shape::Reported;
 
 /// Names of the host costs.
 pub const COSTS: &[&str] = &["submit", "announce", "complete", "context switch"];
@@ -63,8 +67,9 @@ const TICKS_PER_TIMEOUT: u64 = 8;
 /// Options of the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Minimum number of descriptors of the ring. It is rounded up to a power of two, and to two of the
-    /// device's largest blocks if the device allows that.
+    /// Minimum number of descriptors of the ring. It is rounded up to a power of two, and to two or four of
+    /// the device's largest blocks by what the device reports of its medium, if the device allows that; a
+    /// device of fewer pages has a shorter ring.
     pub depth: u32,
     /// Completion mode.
     pub completion: Completion,
@@ -117,8 +122,9 @@ impl<P: HostPort> Driver<P> {
             buffer_align: 4,
             volatile_cache: true,
         };
-        let entries = options.depth.max(2 * largest).next_power_of_two();
-        let entries = entries.min(1 << limits.entries_log2());
+        let (read_ns, write_ns) = (port.read32(READ_NS).await, port.read32(WRITE_NS).await);
+        let blocks = geometry.blocks;
+        let entries = Reported { limits, medium, blocks, read_ns, write_ns }.entries(options.depth);
         let ring = Ring::new(port, Spec { limits, geometry, entries, options })?;
         port.rt().spawn(blocks::process(ring.clone()));
         port.rt().spawn(responses::generate(ring.clone()));

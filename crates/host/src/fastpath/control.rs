@@ -1,4 +1,4 @@
-//! Control: requests in flight, round robin between handles, and the commands left of each request.
+//! Control: requests in flight, turns of handles, and the commands left of each request.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,6 +7,7 @@ use bus::Buffer;
 use runtime::{Parked, Time};
 use wire::fastpath::{Response, Status};
 
+use super::schedule::{SCALE, Schedule, Share, Waiting};
 use super::table::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,22 +78,59 @@ pub(super) struct Control {
     slots: Vec<Slot>,
     uses: Vec<u16>,
     owners: Vec<Option<Parked>>,
-    /// By handle: slots of requests with commands not yet taken by an engine.
-    lines: Vec<VecDeque<u16>>,
-    /// Handles with such requests, in round-robin order.
+    lines: Vec<Line>,
+    /// Handles with commands not yet taken by an engine, in round-robin order.
     turns: VecDeque<u16>,
+    schedule: Schedule,
+    /// `served` of the handle whose command was given out last, before it: where one that was away begins.
+    reached: u64,
+    /// Those handles as a rule sees them; empty between calls.
+    waiting: Vec<Waiting>,
+}
+
+/// A handle as Control sees it.
+struct Line {
+    /// Slots of requests with commands not yet taken by an engine.
+    slots: VecDeque<u16>,
+    share: Share,
+    served: u64,
+}
+
+impl Line {
+    fn new(most: usize) -> Line {
+        Line { slots: VecDeque::with_capacity(most), share: Share::default(), served: 0 }
+    }
 }
 
 impl Control {
     /// Creates `requests` free slots.
-    pub fn new(requests: u16) -> Control {
+    pub fn new(requests: u16, schedule: Schedule) -> Control {
         Control {
             slots: (0..requests).map(|_| Slot::Free).collect(),
             uses: (0..requests).map(|_| 0).collect(),
             owners: (0..requests).map(|_| None).collect(),
             lines: Vec::new(),
             turns: VecDeque::with_capacity(super::HANDLES_MAX),
+            schedule,
+            reached: 0,
+            waiting: Vec::with_capacity(match schedule {
+                Schedule::RoundRobin => 0,
+                Schedule::By(_) => super::HANDLES_MAX,
+            }),
         }
+    }
+
+    /// Sets the share of a handle. Its number may have been another's: opening a handle sets the default.
+    pub fn set_share(&mut self, fp_id: u16, share: Share) {
+        self.line(fp_id).share = Share { weight: share.weight.max(1), ..share };
+    }
+
+    fn line(&mut self, fp_id: u16) -> &mut Line {
+        let (line, most) = (usize::from(fp_id), self.slots.len());
+        if self.lines.len() <= line {
+            self.lines.resize_with(line + 1, || Line::new(most));
+        }
+        &mut self.lines[line]
     }
 
     /// Identifier of the request trace of the slot's next request.
@@ -102,23 +140,46 @@ impl Control {
 
     /// Stores a request in a free slot and queues it.
     pub fn enter(&mut self, slot: u16, request: Request) {
-        let line = usize::from(request.fp_id);
-        if self.lines.len() <= line {
-            let most = self.slots.len();
-            self.lines.resize_with(line + 1, || VecDeque::with_capacity(most));
-        }
-        if self.lines[line].is_empty() {
+        if self.line(request.fp_id).slots.is_empty() {
+            let reached = self.reached;
+            let line = self.line(request.fp_id);
+            line.served = line.served.max(reached);
             self.turns.push_back(request.fp_id);
         }
-        self.lines[line].push_back(slot);
+        self.line(request.fp_id).slots.push_back(slot);
         self.uses[usize::from(slot)] = self.uses[usize::from(slot)].wrapping_add(1);
         self.slots[usize::from(slot)] = Slot::UnderWay(request);
     }
 
-    /// Next command: one per handle in turn, from the handle's oldest request.
+    /// The handle whose turn it is, which leaves the order.
+    fn whose(&mut self) -> Option<u16> {
+        let Schedule::By(rule) = self.schedule else { return self.turns.pop_front() };
+        if self.turns.len() < 2 {
+            return self.turns.pop_front();
+        }
+        for fp_id in &self.turns {
+            let line = &self.lines[usize::from(*fp_id)];
+            let oldest = line.slots.front().map(|slot| &self.slots[usize::from(*slot)]);
+            let since = match oldest {
+                Some(Slot::UnderWay(request)) => request.begun,
+                _ => unreachable!("what stands in line is under way"),
+            };
+            let (share, served) = (line.share, line.served);
+            self.waiting.push(Waiting { fp_id: *fp_id, share, served, since });
+        }
+        let chosen = rule(&self.waiting);
+        self.waiting.clear();
+        let chosen = if chosen < self.turns.len() { chosen } else { 0 };
+        self.turns.remove(chosen)
+    }
+
+    /// Next command of the handle whose turn it is, from its oldest request.
     pub fn next(&mut self) -> Option<Turn> {
-        let fp_id = self.turns.pop_front()?;
+        let fp_id = self.whose()?;
         let line = &mut self.lines[usize::from(fp_id)];
+        self.reached = line.served;
+        line.served = line.served.saturating_add(SCALE / u64::from(line.share.weight));
+        let line = &mut line.slots;
         let slot = *line.front().expect("a handle with a turn has a request");
         let Slot::UnderWay(request) = &mut self.slots[usize::from(slot)] else {
             unreachable!("what stands in line is under way");
@@ -173,7 +234,7 @@ impl Control {
 
     /// Removes a request from its handle's queue: no more of its commands are issued.
     fn withdraw(&mut self, slot: u16, fp_id: u16) {
-        let line = &mut self.lines[usize::from(fp_id)];
+        let line = &mut self.lines[usize::from(fp_id)].slots;
         line.retain(|other| *other != slot);
         if line.is_empty() {
             self.turns.retain(|other| *other != fp_id);
@@ -250,6 +311,8 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
+    use runtime::Span;
     use wire::fastpath::{Direction, Refusal};
     use wire::{BusAddr, Lba};
 
@@ -267,7 +330,7 @@ mod tests {
     /// each other handle.
     #[test]
     fn handles_scheduled_round_robin_per_command() {
-        let mut control = Control::new(16);
+        let mut control = Control::new(16, Schedule::RoundRobin);
         enter(&mut control, 0, 0, 256);
         enter(&mut control, 1, 0, 256);
         assert_eq!(control.next().unwrap().slot, 0);
@@ -283,7 +346,7 @@ mod tests {
     /// Handles that always have requests get equal shares, to within one command.
     #[test]
     fn handle_shares_equal_for_any_request_size() {
-        let mut control = Control::new(64);
+        let mut control = Control::new(64, Schedule::RoundRobin);
         let sizes = [1, 2, 16, 256, 7];
         let mut shares = [0_u32; 5];
         for (fp_id, size) in sizes.iter().enumerate() {
@@ -300,9 +363,72 @@ mod tests {
         assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
     }
 
+    /// Commands of each handle out of `commands`; all of them always have requests.
+    fn shares(schedule: Schedule, weights: &[u16], commands: u64) -> Vec<u64> {
+        let mut control = Control::new(64, schedule);
+        for (fp_id, weight) in weights.iter().enumerate() {
+            let within = Span::us(100 / u64::from(*weight));
+            control.set_share(fp_id as u16, Share { weight: *weight, within });
+            enter(&mut control, fp_id as u16, fp_id as u16, 3);
+        }
+        let mut given = vec![0; weights.len()];
+        for now in 0..commands {
+            let turn = control.next().expect("there is always something");
+            given[usize::from(turn.slot)] += 1;
+            control.complete(turn.slot, Status::Good, Time(now));
+            if turn.last {
+                let from = From::Ring(0);
+                let begun = Time(now * 1_000_000);
+                let again = Request::new(turn.slot, turn.slot, job(3), from, begun, 0);
+                control.enter(turn.slot, again);
+            }
+        }
+        given
+    }
+
+    #[test]
+    fn weighted_schedule_divides_commands_by_weight() {
+        assert_eq!(shares(Schedule::WEIGHTED, &[1, 2, 4, 8], 1500), [100, 200, 400, 800]);
+        assert_eq!(shares(Schedule::RoundRobin, &[1, 2, 4, 8], 1500), [375; 4]);
+    }
+
+    #[test]
+    fn weighted_schedule_gives_nothing_back_for_an_absence() {
+        let mut control = Control::new(8, Schedule::WEIGHTED);
+        enter(&mut control, 0, 0, 1000);
+        (0..500).for_each(|_| assert_eq!(control.next().unwrap().slot, 0));
+        enter(&mut control, 1, 1, 1000);
+        let of_first = (0..100).filter(|_| control.next().unwrap().slot == 0).count();
+        assert!((49..=51).contains(&of_first), "{of_first} of 100");
+    }
+
+    #[test]
+    fn deadline_schedule_takes_the_earliest_deadline() {
+        let mut control = Control::new(8, Schedule::DEADLINE);
+        for (fp_id, us) in [(0, 900), (1, 100), (2, 500)] {
+            control.set_share(fp_id, Share { weight: 1, within: Span::us(us) });
+            enter(&mut control, fp_id, fp_id, 2);
+        }
+        let order: Vec<_> = (0..6).map(|_| control.next().unwrap().slot).collect();
+        assert_eq!(order, [1, 1, 2, 2, 0, 0]);
+    }
+
+    #[test]
+    fn schedule_of_the_caller_replaces_round_robin() {
+        let last: Schedule = Schedule::By(|waiting| waiting.len() - 1);
+        let mut control = Control::new(8, last);
+        (0..3).for_each(|fp_id| enter(&mut control, fp_id, fp_id, 1));
+        let order: Vec<_> = (0..3).map(|_| control.next().unwrap().slot).collect();
+        assert_eq!(order, [2, 1, 0]);
+        let past: Schedule = Schedule::By(|_| 99);
+        let mut control = Control::new(8, past);
+        (0..3).for_each(|fp_id| enter(&mut control, fp_id, fp_id, 1));
+        assert_eq!(control.next().unwrap().slot, 0, "an index past the end is round robin");
+    }
+
     #[test]
     fn request_ends_with_last_command_in_any_order() {
-        let mut control = Control::new(4);
+        let mut control = Control::new(4, Schedule::RoundRobin);
         let slot = 2;
         enter(&mut control, slot, 0, 3);
         let turns: Vec<_> = (0..3).map(|_| control.next().unwrap()).collect();
@@ -316,7 +442,7 @@ mod tests {
 
     #[test]
     fn first_failure_stops_request_and_sets_status() {
-        let mut control = Control::new(4);
+        let mut control = Control::new(4, Schedule::RoundRobin);
         let (slot, other) = (0, 1);
         enter(&mut control, slot, 0, 100);
         enter(&mut control, other, 0, 1);
@@ -334,7 +460,7 @@ mod tests {
 
     #[test]
     fn response_fetched_once() {
-        let mut control = Control::new(1);
+        let mut control = Control::new(1, Schedule::RoundRobin);
         control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
         control.next().unwrap();
         assert!(control.fetch(0).is_none());
@@ -345,7 +471,7 @@ mod tests {
 
     #[test]
     fn slot_of_dropped_task_freed_by_last_command() {
-        let mut control = Control::new(1);
+        let mut control = Control::new(1, Schedule::RoundRobin);
         control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
         control.next().unwrap();
         assert!(!control.orphan(0));

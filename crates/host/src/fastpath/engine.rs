@@ -17,6 +17,7 @@ use wire::{BusAddr, CommandId, Lba, Nsid};
 use super::control::{self, Control, Ended, From, Turn};
 use super::function::{Shared, Staging, Through};
 use super::ring::Taker;
+use super::schedule::{Schedule, Share};
 use super::table::{Area, Handle, Job, Memory, OpenError, Owner, Table};
 use crate::nvme::{Controller, Queue, QueueOptions};
 use crate::{Buffer, Geometry, InitError, IoError, Kind};
@@ -43,6 +44,8 @@ pub struct Options {
     pub from: Lba,
     /// Trace identifier space of requests from tasks.
     pub traces: u16,
+    /// Order in which Control gives out commands.
+    pub schedule: Schedule,
 }
 
 /// Latency statistics of Complete: from taking a request to the end of its last command.
@@ -149,7 +152,7 @@ impl<P: HostPort> Engine<P> {
             geometry,
             nsid: controller.identity().nsid,
             table: RefCell::new(Table::new(&geometry, options.from)),
-            control: RefCell::new(Control::new(requests)),
+            control: RefCell::new(Control::new(requests, options.schedule)),
             places: Pool::new((0..requests).rev()),
             idle: RefCell::default(),
             staging: RefCell::default(),
@@ -193,7 +196,9 @@ impl<P: HostPort> Engine<P> {
     /// # Errors
     /// No handle left.
     pub fn open_over(&self, area: Area) -> Result<Handle, OpenError> {
-        self.0.table.borrow_mut().open_over(TASKS, area)
+        let handle = self.0.table.borrow_mut().open_over(TASKS, area)?;
+        self.0.control.borrow_mut().set_share(handle.fp_id, Share::default());
+        Ok(handle)
     }
 
     /// Passes the blocks of this handle, whose memory is the host's, through `function` from now on.
@@ -203,6 +208,16 @@ impl<P: HostPort> Engine<P> {
     pub fn pass_through(&self, handle: Handle, function: Shared) -> Result<(), OpenError> {
         let memory = self.0.port.arena().memory().clone();
         self.0.pass_through(TASKS, handle, Through { function, memory })
+    }
+
+    /// Sets what a handle is entitled to by [`Options::schedule`]; until then, the default. Returns false
+    /// if there is no such handle.
+    pub fn set_share(&self, handle: Handle, share: Share) -> bool {
+        let open = self.0.table.borrow().is_open(handle);
+        if open {
+            self.0.control.borrow_mut().set_share(handle.fp_id, share);
+        }
+        open
     }
 
     /// Closes a handle: rejects its requests from now on. Its area and its memory are freed when the drive
@@ -299,7 +314,9 @@ impl<P: HostPort> Core<P> {
         blocks: u64,
         memory: Memory,
     ) -> Result<(Handle, Area), OpenError> {
-        self.table.borrow_mut().open(owner, blocks, memory)
+        let opened = self.table.borrow_mut().open(owner, blocks, memory)?;
+        self.control.borrow_mut().set_share(opened.0.fp_id, Share::default());
+        Ok(opened)
     }
 
     pub(super) fn pass_through(

@@ -28,7 +28,8 @@
 //! # Fairness
 //!
 //! Control issues one command at a time, round robin over the handles: a request of 1 MiB delays another
-//! handle no longer than one of 4 KiB.
+//! handle no longer than one of 4 KiB. [`Options::schedule`] replaces that order: by weights, by deadlines,
+//! or by a rule of the caller's.
 //!
 //! # Structure
 //!
@@ -49,12 +50,14 @@ mod disk;
 mod engine;
 mod function;
 pub mod ring;
+mod schedule;
 mod serve;
 mod table;
 
 pub use disk::Disk;
 pub use engine::{Engine, Latency, Options};
 pub use function::{Function, Refused, Shared};
+pub use schedule::{SCALE, Schedule, Share, Waiting};
 pub use serve::Serving;
 pub use table::{Area, Handle, OpenError};
 

@@ -201,6 +201,12 @@ impl Table {
         true
     }
 
+    pub fn is_open(&self, handle: Handle) -> bool {
+        let entry = self.entries.get(usize::from(handle.fp_id));
+        entry
+            .is_some_and(|e| matches!(e.state, State::Open(_)) && e.generation == handle.generation)
+    }
+
     /// Open handles of this owner.
     pub fn handles_of(&self, owner: Owner) -> Vec<Handle> {
         let number = |(fp_id, entry): (usize, &Entry)| match &entry.state {

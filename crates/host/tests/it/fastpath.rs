@@ -8,7 +8,7 @@ use crate::common::{BLOCK, Crowd, STAGES, Setup, World, pattern, poll_times};
 use bus::sim::SimHost;
 use bus::{Buffer, HostPort};
 use host::BlockDevice;
-use host::fastpath::{Area, Disk, Engine, Function, Handle, OpenError, Options, Refused};
+use host::fastpath::{Area, Disk, Engine, Function, Handle, OpenError, Options, Refused, Schedule};
 use host::nvme::{self, Controller, QueueOptions};
 use runtime::{Either, Span, Traces, race};
 use wire::Lba;
@@ -20,7 +20,14 @@ const TRACE_QUEUES: u16 = 5;
 
 fn options(engines: u16, depth: u16) -> Options {
     let queue = QueueOptions { depth, ..QueueOptions::default() };
-    Options { engines, queue, requests: 64, from: Lba(64), traces: TRACE_QUEUES }
+    Options {
+        engines,
+        queue,
+        requests: 64,
+        from: Lba(64),
+        traces: TRACE_QUEUES,
+        schedule: Schedule::RoundRobin,
+    }
 }
 
 async fn start(world: &World, options: Options) -> (Controller<SimHost>, Engine<SimHost>) {

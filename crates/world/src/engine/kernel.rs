@@ -1,7 +1,7 @@
 //! The way of a call through a kernel to a block driver, as work of the caller's core: into the kernel, the
 //! file layer, then piece by piece the block layer, the driver, its command and one copy, and out of the
 //! kernel. If DMA does not see the caches of the cores, their lines are written back or dropped before a
-//! command, and after one that has written to memory dropped again, as they may have been fetched meanwhile.
+//! command, and dropped again after a read, as they may have been fetched meanwhile.
 //!
 //! A driver that polls waits in the call itself. One that sleeps until an interrupt has its context switches
 //! and its interrupt in the breakdown of its commands.

@@ -129,18 +129,31 @@ impl<P: HostPort> Driver<P> for BlockDriver<P> {
 /// # Panics
 /// If the plan does not have the table `[block]`.
 pub fn block_options(plan: &Plan) -> front::Options {
-    let (block, timing) = (plan.required_section::<plan::Block>(), plan.medium.timing());
-    let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
-    let first = timing.map_or(0, |timing| ns(timing.first_byte));
+    let block = plan.required_section::<plan::Block>();
+    let (channels, read_ns, write_ns) = reported(plan);
     front::Options {
         entries_log2: block.ring.ilog2() as u8,
         block_max: block.largest as u8,
         group: block.group as u8,
         second_engine: block.second_engine,
         ahead: block.ahead as u8,
-        channels: timing.map_or(0, |timing| timing.channels.min(255) as u8),
+        channels: channels.min(255) as u8,
         technology: plan.medium.kind.technology,
-        read_ns: first,
-        write_ns: timing.map_or(0, |t| first.saturating_mul(t.write_factor.min(1 << 16) as u32)),
+        read_ns,
+        write_ns,
     }
+}
+
+/// Channels of the medium, and its longest times to read and to write a page, ns; 0 of disks, whose times
+/// are those of a rotation.
+fn reported(plan: &Plan) -> (u32, u32, u32) {
+    let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
+    if let Some(flash) = &plan.medium.flash {
+        let longest = |of: [runtime::Span; 4]| of.into_iter().max().map_or(0, ns);
+        let timing = &flash.timing;
+        return (flash.spec.geometry.channels, longest(timing.read), longest(timing.program));
+    }
+    let Some(timing) = plan.medium.timing() else { return (0, 0, 0) };
+    let first = ns(timing.first_byte);
+    (timing.channels, first, first.saturating_mul(timing.write_factor.min(1 << 16) as u32))
 }

@@ -7,7 +7,7 @@ use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use host::InitError;
-use host::fastpath::{Disk, Engine, Options};
+use host::fastpath::{Disk, Engine, Options, Schedule};
 use host::nvme as driver;
 use wire::Lba;
 
@@ -169,5 +169,6 @@ pub fn engine_options(plan: &Plan) -> Options {
         requests: plan.host.queue_depth.min(1 << host::SLOT_BITS) as u16,
         from: Lba(0),
         traces: TRACE_QUEUES,
+        schedule: Schedule::RoundRobin,
     }
 }
