@@ -14,7 +14,7 @@ use world::interfaces::{HOST_GC_ARRAY, NVME_ARRAY, Row};
 /// Mutation: no member follows its windows.
 const IGNORED: &str = "windows that are not followed";
 
-/// Members of the arrays.
+/// Members of an array of five.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Members {
     /// Bridge-based SSDs, whose controllers collect.
