@@ -470,8 +470,21 @@ impl Device {
         }
     }
 
-    /// Orderly power-off with a flush of the buffers. Returns the state of the medium.
+    /// Orderly power-off with a flush of the buffers. Returns the state of the medium. Tasks of other devices
+    /// on this executor end too: several devices are switched off by [`Device::switch_off_all`].
     pub fn switch_off(self) -> MediumState {
+        self.flush_buffers();
+        self.cut()
+    }
+
+    /// As [`Device::switch_off`], for devices on one executor. The buffers of all are flushed first, while
+    /// the tasks of their flash software exist.
+    pub fn switch_off_all(devices: Vec<Device>) -> impl Iterator<Item = MediumState> {
+        devices.iter().for_each(Device::flush_buffers);
+        devices.into_iter().map(Device::cut)
+    }
+
+    fn flush_buffers(&self) {
         if let DeviceBacking::Medium(Medium::Flash { drive, .. }) = &self.backing {
             // Data that cannot be flushed are lost, as in any SSD at power-off.
             let _ = self.rt.block_on(drive.flush());
@@ -482,7 +495,6 @@ impl Device {
         if let Some(faults) = &self.faults {
             faults.harm.forget_volatile();
         }
-        self.cut()
     }
 
     /// Cuts the power. Returns the state of the medium.

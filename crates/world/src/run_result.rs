@@ -194,7 +194,8 @@ impl DeviceStats {
 
 /// Powers the devices off and saves their state as the plan says: of all, also where one fails.
 pub(crate) fn switch_off_all(devices: Vec<Device>, plan: &Plan) -> Result<(), RunError> {
-    let save = |(number, device): (u32, Device)| device.switch_off().save(&of_member(plan, number));
-    let saved: Vec<_> = (0..).zip(devices).map(save).collect();
+    let states = (0..).zip(Device::switch_off_all(devices));
+    let saved = states.map(|(number, mut state)| state.save(&of_member(plan, number)));
+    let saved: Vec<_> = saved.collect();
     saved.into_iter().collect()
 }

@@ -5,7 +5,7 @@ use bus::sim::{SimBus, SimHost};
 use plan::Plan;
 use runtime::{Log, Rng, Rt};
 
-use crate::device::MediumState;
+use crate::device::{Device, MediumState};
 use crate::drive::{OWN_CORES, drive};
 use crate::error::RunError;
 use crate::interfaces::{Interface, Row};
@@ -77,7 +77,7 @@ fn on_state(
     let device_stats = DeviceStats::of(&devices);
     match is_saved {
         true => switch_off_all(devices, plan)?,
-        false => devices.into_iter().for_each(|device| drop(device.switch_off())),
+        false => Device::switch_off_all(devices).for_each(drop),
     }
     let run_result = RunResult::with_device(job_result?, device_stats, plan);
     Ok(RunResult { timed_events: Some(timed_events), busy: Some(busy), ..run_result })

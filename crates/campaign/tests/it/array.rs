@@ -115,6 +115,12 @@ fn changes_of_a_journal_share_flushes() {
     assert!(with > without / 4.0 && with < without / 2.0, "{with} of {without}");
 }
 
+/// With this depth a member's buffer has a superblock of the journal at the end.
+#[test]
+fn all_members_flush_before_one_is_switched_off() {
+    assert!(journal_rate(Some(1024), 64) > 0.0);
+}
+
 fn windows(window: &str) -> String {
     let windows = format!("collections = \"windows\", window = \"{window}\", early = 2");
     striped().replace("collections = \"free\"", &windows)
