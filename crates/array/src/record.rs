@@ -4,8 +4,9 @@
 //!   blocks of the array │ 3 superblocks │ head 0 │ head 1 │ … │ chunk 0 │ chunk 1 │ …
 //! ```
 //!
-//! Entry `n` is head `n` and chunk `n`. Chunks begin at a multiple of the chunk, so that a member whose mapping
-//! unit divides it writes whole units; heads are next to one another, so that those of a group share units.
+//! Entry `n` is head `n` and chunk `n`. Chunks begin at a multiple of the chunk, so that a member whose
+//! mapping unit divides it writes whole units; heads are next to one another, so that those of a group share
+//! units.
 //!
 //! All fields are 64-bit little-endian words; the last word is a checksum of those before.
 

@@ -5,8 +5,8 @@
 //!          └─ bridge: several media behind a bridge
 //! ```
 //!
-//! - [`chips`]: timing, channels and write buffer of flash chips; [`drive`]: a translation layer over them, as a
-//!   medium; [`bridge`]: several media as one.
+//! - [`chips`]: timing, channels and write buffer of flash chips; [`drive`]: a translation layer over them,
+//!   as a medium; [`bridge`]: several media as one.
 //! - [`collections`]: a host selects what is collected; [`mapping`]: a host has the map.
 //!
 //! Controllers, queues and the bus are not known here.

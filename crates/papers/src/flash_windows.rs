@@ -102,9 +102,9 @@ pub(super) const READS: Spec = Spec {
     swung: Swung { plans: &[], number: None },
     mutations: &[],
     expected: Expected::Departs(
-        "in windows one of five members collects at any time, and a read of all members meets it; free, striped \
-        members that get the same requests collect in step. No single change was found by which windows shorten \
-        reads: requests of one member each take as long in windows as free",
+        "in windows one of five members collects at any time, and a read of all members meets it; free, \
+        striped members that get the same requests collect in step. No single change was found by which \
+        windows shorten reads: requests of one member each take as long in windows as free",
         &[],
     ),
 };

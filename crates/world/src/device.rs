@@ -470,15 +470,12 @@ impl Device {
         }
     }
 
-    /// Orderly power-off with a flush of the buffers. Returns the state of the medium. Tasks of other devices
-    /// on this executor end too: several devices are switched off by [`Device::switch_off_all`].
+    /// Orderly power-off with a flush of the buffers. Returns the state of the medium.
     pub fn switch_off(self) -> MediumState {
-        self.flush_buffers();
-        self.cut()
+        Device::switch_off_all(vec![self]).next().expect("one")
     }
 
-    /// As [`Device::switch_off`], for devices on one executor. The buffers of all are flushed first, while
-    /// the tasks of their flash software exist.
+    /// As [`Device::switch_off`], for devices on one executor: a cut ends the tasks of all of them.
     pub fn switch_off_all(devices: Vec<Device>) -> impl Iterator<Item = MediumState> {
         devices.iter().for_each(Device::flush_buffers);
         devices.into_iter().map(Device::cut)

@@ -589,9 +589,7 @@ impl Pages for Chips {
 #[inline]
 fn stop_without_row(nand: &Nand, at: PageAt, found: bool) {
     if !found && let Some(error) = nand.row_error(at) {
-        panic!(
-            "{error}: the drive stops, and its state has what was flushed; see doorbell state check"
-        );
+        panic!("{error}: the drive stops; flushed data are in its state; see doorbell state");
     }
 }
 
