@@ -14,6 +14,11 @@
 //!
 //! The model is plain data, without knowledge of worlds, devices or the command line. The views are functions
 //! from it to text; nothing here prints.
+//!
+//! ```
+//! let error = report::from_json(r#"{"schema": "of another program"}"#).unwrap_err().to_string();
+//! assert!(error.contains("of another program"), "{error}");
+//! ```
 
 mod calendar;
 pub mod compare;
