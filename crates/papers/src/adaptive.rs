@@ -355,24 +355,7 @@ pub(super) const ADAPTIVE: Spec = Spec {
         Ok(Seen::of(by_load(setup)?, holds))
     },
     swung: Swung { plans: PLANS, number: Some(by_load) },
-    mutations: &[
-        Mutation {
-            change: "blocks of one at every load",
-            settings: &[
-                set("block.sizing", "static"),
-                set("block.static_size", "1"),
-                set("block.linger", "\"0 ns\""),
-            ],
-        },
-        Mutation {
-            change: "only full blocks of 32",
-            settings: &[
-                set("block.sizing", "static"),
-                set("block.static_size", "32"),
-                set("block.linger", "\"1 s\""),
-            ],
-        },
-    ],
+    mutations: FIXED_BLOCKS,
     expected: Expected::Holds,
 };
 
@@ -427,3 +410,23 @@ pub(super) const REQUESTS: Spec = Spec {
     }],
     expected: Expected::Holds,
 };
+
+/// Blocks whose size does not follow the load.
+pub(super) const FIXED_BLOCKS: &[Mutation] = &[
+    Mutation {
+        change: "blocks of one at every load",
+        settings: &[
+            set("block.sizing", "static"),
+            set("block.static_size", "1"),
+            set("block.linger", "\"0 ns\""),
+        ],
+    },
+    Mutation {
+        change: "only full blocks of 32",
+        settings: &[
+            set("block.sizing", "static"),
+            set("block.static_size", "32"),
+            set("block.linger", "\"1 s\""),
+        ],
+    },
+];

@@ -4,7 +4,7 @@
 use runtime::Span;
 
 use super::ExhibitError;
-use super::adaptive::{PLANS, SIZES, WAYS, completing, fed, machine};
+use super::adaptive::{FIXED_BLOCKS, PLANS, SIZES, WAYS, completing, fed, machine};
 use super::changes::{always, instead, set};
 use super::check::{Expected, Mutation, Seen, Spec, Swung};
 use super::exhibit::{Exhibit, Quotation, Rule, Subject};
@@ -277,24 +277,7 @@ pub(super) const SATURATED: Spec = Spec {
         )))
     },
     swung: Swung { plans: &[], number: None },
-    mutations: &[
-        Mutation {
-            change: "blocks of one at every load",
-            settings: &[
-                set("block.sizing", "static"),
-                set("block.static_size", "1"),
-                set("block.linger", "\"0 ns\""),
-            ],
-        },
-        Mutation {
-            change: "only full blocks of 32",
-            settings: &[
-                set("block.sizing", "static"),
-                set("block.static_size", "32"),
-                set("block.linger", "\"1 s\""),
-            ],
-        },
-    ],
+    mutations: FIXED_BLOCKS,
     expected: Expected::Holds,
 };
 
