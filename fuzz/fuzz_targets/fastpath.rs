@@ -2,7 +2,7 @@
 //! or blocks of another handle.
 
 use bus::{Buffer, HostPort};
-use host::fastpath::{Engine, Options};
+use host::fastpath::{Engine, Options, Schedule};
 use host::nvme::{self, Controller, QueueOptions};
 use runtime::Span;
 use wire::Lba;
@@ -23,7 +23,8 @@ pub fn run(data: &[u8]) {
         let wanted = nvme::Options { queues: 4, timeout: Span::ms(10), ..nvme::Options::default() };
         let controller = Controller::start(world.host.clone(), wanted).await.expect("a controller");
         let queue = QueueOptions { depth: 8, ..QueueOptions::default() };
-        let options = Options { engines: 2, queue, requests: 16, from: Lba(64), traces: 5 };
+        let schedule = choice.of(&[Schedule::RoundRobin, Schedule::WEIGHTED, Schedule::DEADLINE]);
+        let options = Options { engines: 2, queue, requests: 16, from: Lba(64), traces: 5, schedule };
         let hosts = std::slice::from_ref(&world.host);
         let engine = Engine::start(hosts, &controller, options).await.expect("an engine");
         let open = |blocks| -> (_, _, Buffer) {
