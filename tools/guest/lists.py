@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import firmware, image
+from . import firmware, image, programs
 from .machine import Guest
 from .problem import Problem
 from .servers import Server
@@ -89,7 +89,7 @@ def _over_vfio(bench, name, disk, vectors, devices):
         raise Problem(f"the simulated twin: {ran.stderr}")
     expected = digest(twin, 16 << 20)
     twin.unlink()
-    files = {**jobs(), "doorbell": bench.doorbell.read_bytes(),
+    files = {**jobs(), **programs.for_guest(bench.doorbell),
              "facts": f"DIGEST={expected}\nVECTORS={vectors}\n".encode()}
     guest = bench.guest(name, "vfio", files, devices=devices, iommu=True)
     try:

@@ -278,10 +278,6 @@ def check_guest():
     try_to("tools/boot --short")
 
 
-def check_guest_build():
-    run("tools/linux-guest build")
-
-
 def check_block():
     # The block in hardware: what it needs is installed, or the check is left out.
     for tool in ("verilator", "iverilog", "yosys"):
@@ -312,7 +308,6 @@ PARTS = (
     Part("release", "5.5", check_release, column=BACKGROUND),
     Part("no-std", "0.75", check_no_std, column=BACKGROUND),
     Part("bare", "1.5", check_bare, column=BACKGROUND, tools=(needs.COMPONENTS,)),
-    Part("guest-build", "2.5", check_guest_build, column=BACKGROUND),
     Part("block", "2.5", check_block, column=BACKGROUND,
          tools=("verilator", "iverilog", "yosys", "c++", needs.VENV)),
     Part("speed", "0.1", check_speed, after=("release",)),
@@ -328,7 +323,7 @@ PARTS = (
     Part("attacks", "1.5", lambda: attacks("short")),
     Part("miri", "0.75", check_miri, column=BACKGROUND, tools=(needs.MIRI,)),
     Part("rtl", "1.5", check_rtl, tools=("verilator", "c++")),
-    Part("guest", "3.5", check_guest, after=("guest-build", "bare")),
+    Part("guest", "3.5", check_guest, after=("release", "bare")),
     Part("heavy", "10", check_heavy, column=NAMED),
     Part("patches", "10", check_patches, column=NAMED),
     Part("attacks-long", "60", lambda: attacks("long"), column=NAMED),

@@ -46,7 +46,7 @@ fn verified_at_every_depth_and_tag_kind() {
     for depth in [1, 2, 8, 32] {
         for tags in [DEVICE, COMPARED, RANDOM] {
             for writes in ["ordinary", "polled"] {
-                verified(&table(tags, "1 s", 0, writes), &[], depth, 800, 0);
+                verified(&table(tags, "1 s", 0, writes), &[], depth, 300, 0);
             }
         }
     }
@@ -57,8 +57,8 @@ fn verified_with_sleeping_queues_and_interrupts() {
     let interrupt = [("host.completion", "interrupt")];
     for more in [&[][..], &interrupt[..]] {
         for tags in [DEVICE, RANDOM] {
-            verified(&table(tags, "1 s", 16, "polled"), more, 8, 1000, 0);
-            verified(&table(tags, "1 s", 16, "ordinary"), more, 1, 500, 0);
+            verified(&table(tags, "1 s", 16, "polled"), more, 8, 400, 0);
+            verified(&table(tags, "1 s", 16, "ordinary"), more, 1, 200, 0);
         }
     }
 }
@@ -73,7 +73,7 @@ fn verified_with_colliding_short_tags() {
 #[test]
 fn verified_under_resets() {
     for tags in [DEVICE, COMPARED, RANDOM] {
-        let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 10_000, 20);
+        let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 4_000, 20);
         assert_eq!(resets, 20, "they come with the operations");
     }
 }
