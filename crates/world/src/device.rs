@@ -1,6 +1,7 @@
 //! The device side of a world: medium, front end and fault injection. The types are the same with and without
 //! faults; without faults a command pays a few predictable branches.
 
+mod live;
 mod retime;
 mod stats;
 
@@ -21,6 +22,7 @@ use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
 use plan::{Flash, MediumPace, Plan, Start};
+pub use live::{Copied, DieView, copy_to_file};
 pub use stats::FlashStats;
 
 /// Time base of a device.
@@ -312,7 +314,7 @@ impl Device {
         let (medium, dies) = Device::medium(&rt, state, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
         if watched {
-            faults.meter.watch();
+            faults.meter.watch(&rt);
         }
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
@@ -333,15 +335,13 @@ impl Device {
         hosts: u16,
     ) -> Result<(Device, Shared), RunError> {
         let (medium, _) = Device::medium(rt, state, Clock::Wall, plan)?;
-        let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
-        let store = Rc::new(Faulty::new(rt, Rc::new(Reach::whole(&medium)), harm));
+        let faults = Faults::start(rt, &[], plan.run.seed);
+        let store = Rc::new(Faulty::new(rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         let Some(shared) = (row.share)(store, plan, hosts) else {
             return Err(MediumError::OneHost { interface: row.name }.into());
         };
-        Ok((
-            Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
-            shared,
-        ))
+        let backing = DeviceBacking::Medium(medium);
+        Ok((Device { backing, faults: Some(faults), rt: rt.clone() }, shared))
     }
 
     /// Builds a device of which each client reaches one of `ranges`. No controller is started.

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use device::meter::Kind;
 use runtime::{STD_CLOCK, Span, WallClock};
+use world::device::DieView;
 
 use super::Control;
 use super::drive::{Drive, Posted};
+use super::verbs::stage_means;
 
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const REQUEST: Span = Span::s(2);
@@ -161,6 +163,32 @@ fn samples(metric: &str, drive: &Drive, posted: &Posted) -> Samples {
             }
             all
         }
+        "doorbell_command_stage_seconds" => {
+            let mut all = Samples::new();
+            for (place, kind) in Kind::ALL.iter().enumerate() {
+                for (stage, us) in stage_means(&posted.now.kinds[place]) {
+                    let labels = format!("{{drive={name},kind=\"{}\",stage=", kind.word());
+                    all.push((format!("{labels}{}}}", quoted(stage)), seconds((us * 1e3) as u64)));
+                }
+            }
+            all
+        }
+        "doorbell_commands_in_device" => {
+            let window_ns = device::meter::SECONDS * 1_000_000_000;
+            let kinds = Kind::ALL.iter().zip(&posted.now.kinds);
+            let labels = |kind: &Kind| format!("{{drive={name},kind=\"{}\"}}", kind.word());
+            let mean = |ns: u64| format!("{:.6}", ns as f64 / window_ns as f64);
+            kinds.map(|(kind, counts)| (labels(kind), mean(counts.latency_ns))).collect()
+        }
+        "doorbell_die_cycles" | "doorbell_die_bad_blocks" => {
+            let dies = posted.dies.iter().enumerate();
+            let value = |die: &DieView| match metric {
+                "doorbell_die_cycles" => die.cycles_mean,
+                _ => die.bad_blocks,
+            };
+            let labels = |number: usize| format!("{{drive={name},die=\"{number}\"}}");
+            dies.map(|(number, die)| (labels(number), value(die).to_string())).collect()
+        }
         "doorbell_faults_injected_total" => {
             let settings = drive.settings();
             let faults = settings.plan.faults.iter();
@@ -192,6 +220,14 @@ const METRICS: &[(&str, &str, &str)] = &[
         "summary",
         "Time of commands in the device; quantiles of 5 s.",
     ),
+    (
+        "doorbell_command_stage_seconds",
+        "gauge",
+        "Mean time of a stage, of one command in 16 in 5 s; in all, that of the commands.",
+    ),
+    ("doorbell_commands_in_device", "gauge", "Mean number of commands in the device, of 5 s."),
+    ("doorbell_die_cycles", "gauge", "Mean program/erase cycles of a die's blocks."),
+    ("doorbell_die_bad_blocks", "gauge", "Bad blocks of a die."),
     ("doorbell_faults_injected_total", "counter", "Injections of a fault."),
     ("doorbell_flushes_ignored_total", "counter", "Flushes that made nothing durable."),
     ("doorbell_clients", "gauge", "Connected clients."),
@@ -215,8 +251,7 @@ fn text(control: &Control) -> String {
     for (metric, kind, help) in METRICS {
         let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
         for (drive, posted) in &posted {
-            let is_counted = !drive.shared || metric.contains("clients");
-            for (labels, value) in samples(metric, drive, posted).iter().filter(|_| is_counted) {
+            for (labels, value) in samples(metric, drive, posted) {
                 let _ = writeln!(text, "{metric}{labels} {value}");
             }
         }
