@@ -9,7 +9,9 @@
 //! A device thread takes a lock only after a request, never for a command.
 
 mod drive;
+mod http;
 mod metrics;
+mod page;
 mod socket;
 mod verbs;
 
@@ -26,7 +28,9 @@ use world::interfaces::Row;
 use crate::Client;
 
 pub use drive::Drive;
-pub use metrics::{Metrics, MetricsError};
+pub use http::HttpError;
+pub use metrics::Metrics;
+pub use page::Page;
 pub use socket::{ControlSocket, LINE_BYTES_MAX};
 pub use verbs::{VERBS, Verb};
 
