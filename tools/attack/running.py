@@ -144,7 +144,7 @@ class Everything(Ledger):
         return one
 
 
-@case("control/fork/flash", "fork of flash under writes, over NBD and vfio-user: the copy has what was flushed before")
+@case("control/fork/flash", "fork of flash under writes, over NBD and vfio-user: the copy has what was answered before")
 def fork_flash(context):
     sets = ["medium.keep=everything", "medium.pace=modelled"]
     for front_end in ("nbd", "vfio-user"):
@@ -161,7 +161,9 @@ def fork_flash(context):
             def ask():
                 answers.update(Rpc(path).call("fork", file=context.path(f"{front_end}-state")))
 
-            floors = {block: versions[0][0] for block, versions in ledger.versions.items()}
+            # What was answered by now, flushed or not.
+            floors = {block: next(version for version, answered in reversed(versions) if answered)
+                      for block, versions in ledger.versions.items()}
             asking = threading.Thread(target=ask)
             asking.start()
             while asking.is_alive():

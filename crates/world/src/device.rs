@@ -366,13 +366,13 @@ impl Device {
                 })?);
             let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
             let store = Rc::new(Faulty::new(rt, Rc::new(Reach::Part(part.clone())), harm));
+            let plan = &plan.numbered(range.from);
             let Some(side) = (front::<P>(row)?.divide)(store, rt, plan) else {
                 return Err(MediumError::OneClient { interface: row.name }.into());
             };
             extents.push(Extent { part, side });
         }
-        let backing = DeviceBacking::Medium(medium);
-        Ok((Device { backing, faults: None, rt: rt.clone() }, extents))
+        Ok((Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() }, extents))
     }
 
     /// Flushes the buffers of the medium. Errors are ignored.

@@ -60,7 +60,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
 /// file name gets a number as its suffix.
 fn plan_of(plan: &Plan, number: usize) -> Plan {
-    let mut plan = plan.clone();
+    let mut plan = plan.numbered(number as u64);
     plan.medium.number_files(number as u32);
     plan
 }
