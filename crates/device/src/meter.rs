@@ -160,7 +160,7 @@ pub struct Counts {
     pub traced: u64,
     /// As above.
     pub traced_ps: u64,
-    /// Of them the stages that have a part: name, and sum in picoseconds. What is missing to the sum of
+    /// Of them the stages that have a part: name, and sum in picoseconds. The rest of the sum of
     /// latencies, no stage names.
     pub stages_ps: Vec<(&'static str, u64)>,
 }
@@ -228,7 +228,11 @@ impl Meter {
     /// A command begins, in this slot of a controller. Its [`ends`](Meter::ends) takes the result.
     #[inline]
     pub(crate) fn begins(&self, rt: &Rt, controller: u16, slot: u16) -> Time {
-        if self.watched.get() { self.begins_watched(rt.now(), controller, slot) } else { Time::ZERO }
+        if self.watched.get() {
+            self.begins_watched(rt.now(), controller, slot)
+        } else {
+            Time::ZERO
+        }
     }
 
     #[cold]
@@ -381,7 +385,7 @@ mod tests {
         meter.watch(&rt);
         rt.block_on(async {
             for number in 0..320_u16 {
-                // What the world itself traces has no row here.
+                // Traces of the world itself have no row here.
                 rt.attach_trace(0, number);
                 rt.record(first);
                 assert!(!rt.is_traced());
@@ -399,8 +403,7 @@ mod tests {
         let traced = write.traced;
         assert!((15..=25).contains(&traced), "{traced} of {}", write.commands);
         assert_eq!(write.traced_ps, traced * Span::us(6).0);
-        let expected =
-            [("first", traced * Span::us(1).0), ("second", traced * Span::us(2).0)];
+        let expected = [("first", traced * Span::us(1).0), ("second", traced * Span::us(2).0)];
         assert_eq!(write.stages_ps, expected);
         assert!(meter.snapshot(Time(Span::s(20).0)).kinds[1].stages_ps.is_empty());
     }

@@ -211,7 +211,8 @@ fn stats(out: &mut String, drive: &Value) {
         let stage = |stage: &Value| {
             format!("{} {:.2}", plain(&stage["stage"]), stage["us"].as_f64().unwrap_or(0.0))
         };
-        let stages: Vec<_> = counts["stages_us"].as_array().into_iter().flatten().map(stage).collect();
+        let stages: Vec<_> =
+            counts["stages_us"].as_array().into_iter().flatten().map(stage).collect();
         if !stages.is_empty() {
             let _ = writeln!(out, "  {kind} us: {}", stages.join(", "));
         }
@@ -222,7 +223,8 @@ fn stats(out: &mut String, drive: &Value) {
         let most = all().filter_map(|die| die["cycles_most"].as_u64()).max().unwrap_or(0);
         let busy = all().filter(|die| die["doing"] != "idle").count();
         let bad: u64 = all().filter_map(|die| die["bad_blocks"].as_u64()).sum();
-        let _ = writeln!(out, "  dies: {busy} of {dies} busy, up to {most} cycles, {bad} bad blocks");
+        let _ =
+            writeln!(out, "  dies: {busy} of {dies} busy, up to {most} cycles, {bad} bad blocks");
     }
     for line in drive["flash"].as_array().into_iter().flatten() {
         let _ = writeln!(out, "  {}", plain(line));

@@ -112,7 +112,6 @@ pub(crate) fn executor(row: &Row, watched: bool) -> Rt {
 
 /// Result of a check in a pass of the executor.
 pub(crate) enum Look {
-    /// The wait is over.
     Ready,
     /// Something was done: the next pass checks again.
     Busy,

@@ -21,8 +21,8 @@ use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
 use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
-use plan::{Flash, MediumPace, Plan, Start};
 pub use live::{Copied, DieView, copy_to_file};
+use plan::{Flash, MediumPace, Plan, Start};
 pub use stats::FlashStats;
 
 /// Time base of a device.
@@ -372,7 +372,10 @@ impl Device {
             };
             extents.push(Extent { part, side });
         }
-        Ok((Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() }, extents))
+        Ok((
+            Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
+            extents,
+        ))
     }
 
     /// Flushes the buffers of the medium. Errors are ignored.

@@ -98,9 +98,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             self.rt.log("device", "no interrupt", u64::from(queue.number), entry.slot().into());
         } else if let Some(open) = queue.open.get().filter(|open| open.signals) {
             self.port.interrupt(open.vector);
-            if self.faults.is_on()
-                && self.faults.is_repeated(queue.number + 1, entry.slot())
-            {
+            if self.faults.is_on() && self.faults.is_repeated(queue.number + 1, entry.slot()) {
                 self.port.interrupt(open.vector);
             }
         }

@@ -289,7 +289,7 @@ impl Die {
         self.turns.retain(|turn| now <= turn.end || matches!(turn.work, Work::Erase(_)));
     }
 
-    /// What the array does at `now`, whether for the collector, and the operations that wait.
+    /// The operation of the array at `now`, whether it is of the collector, and the operations that wait.
     pub(super) fn look(&self, now: Time) -> (&'static str, bool, u32) {
         let current = |turn: &&Turn| {
             turn.begin <= now && now < turn.end && (turn.inside || now >= turn.paused_until)

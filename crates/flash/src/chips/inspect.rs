@@ -1,4 +1,4 @@
-//! What is done to chips beside their commands: power cuts, copies, wear, and a view of each die.
+//! Access to chips beside their commands: power cuts, copies, wear, and a view of each die.
 
 use std::cell::RefCell;
 
@@ -32,7 +32,13 @@ impl Chips {
         self.come_of_age();
         let mut nand = self.nand.into_inner();
         let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
-        lose_power(&mut nand, &self.dies, self.shape, self.rt.now(), (self.options.held_up, at_once));
+        lose_power(
+            &mut nand,
+            &self.dies,
+            self.shape,
+            self.rt.now(),
+            (self.options.held_up, at_once),
+        );
         let buffer = self.options.protected_buffer.then(|| self.buffer.into_inner());
         ChipState { nand, buffer }
     }
@@ -51,7 +57,13 @@ impl Chips {
         }
         let mut nand = nand.fork();
         let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
-        lose_power(&mut nand, &self.dies, self.shape, self.rt.now(), (self.options.held_up, at_once));
+        lose_power(
+            &mut nand,
+            &self.dies,
+            self.shape,
+            self.rt.now(),
+            (self.options.held_up, at_once),
+        );
         Ok(nand)
     }
 

@@ -43,8 +43,8 @@ use runtime::{Line, Rt, Span, Stage, StageName, Waits, stage};
 
 use buffer::Buffer;
 use die::Die;
-pub use inspect::DieView;
 pub use die_fault::DieFault;
+pub use inspect::DieView;
 
 /// Stages recorded by chips: waiting for a die that is busy with host operations, or with GC; the array
 /// operation; waiting for a channel; the transfer.

@@ -15,7 +15,7 @@ use crate::files::Files;
 
 /// Bytes copied at a time: those of a leaf in memory.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Bytes of chunks that the receiver has not taken, above which the background copy waits. What is copied
+/// Bytes of chunks that the receiver has not taken, above which the background copy waits. A chunk copied
 /// because it is about to change is not counted against it: a write never waits.
 const WAITING_BYTES_MAX: u64 = 64 << 20;
 
@@ -82,7 +82,10 @@ impl Contents {
     /// [`Error::NoCopy`]: an image cannot hold them.
     pub fn begin_copy(&mut self, to: Sender<Chunk>) -> Result<Copied, Error> {
         if self.keep() == Keep::Stamps {
-            return Err(Error::NoCopy { found: "stamps alone", expected: "medium.keep = everything" });
+            return Err(Error::NoCopy {
+                found: "stamps alone",
+                expected: "medium.keep = everything",
+            });
         }
         if self.metadata.is_some() {
             return Err(Error::NoCopy { found: "metadata", expected: "blocks without metadata" });
@@ -131,7 +134,7 @@ impl Contents {
         let end = (offset_bytes + bytes).div_ceil(CHUNK_BYTES);
         let mut chunk = first.max(self.copy.as_ref().map_or(end, |copy| copy.next / CHUNK_BYTES));
         while chunk < end {
-            // What a discard frees may be terabytes that were never written.
+            // A discard may be of terabytes that were never written.
             chunk = self.data_from(chunk * CHUNK_BYTES) / CHUNK_BYTES;
             if chunk < end {
                 self.copy_chunk(chunk);
@@ -304,9 +307,8 @@ mod tests {
                 false => Backing::File(path),
             }
         };
-        for (number, backing) in [Backing::Memory, Backing::Random(7), image(false), image(true)]
-            .into_iter()
-            .enumerate()
+        for (number, backing) in
+            [Backing::Memory, Backing::Random(7), image(false), image(true)].into_iter().enumerate()
         {
             let mut contents = contents(backing);
             let mut rng = runtime::Rng::for_part(number as u64, "copy");

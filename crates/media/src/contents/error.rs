@@ -84,9 +84,9 @@ pub enum Error {
     /// An image cannot hold a copy of these contents.
     #[error("the drive keeps {found}, of which an image has no copy; expected {expected}")]
     NoCopy {
-        /// What it keeps.
+        /// Kept data that an image has no place for.
         found: &'static str,
-        /// What an image holds.
+        /// Contents that can be copied.
         expected: &'static str,
     },
     /// The contents were closed before all of them were copied.

@@ -59,7 +59,7 @@ pub(super) struct Settings {
     save: bool,
     /// Receives the copy that is to begin.
     copy: Option<Sender<Result<Copied, String>>>,
-    /// Program/erase cycles and years.
+    /// Program/erase cycles and years that are to be added.
     wear: Option<(u32, u32)>,
 }
 
@@ -466,7 +466,7 @@ impl Drive {
     }
 }
 
-/// What a device thread does after a request.
+/// Work of a device thread after a request.
 struct Next {
     paused: bool,
     powered: bool,

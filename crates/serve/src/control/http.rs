@@ -33,12 +33,11 @@ pub(super) fn bind(address: SocketAddr, has_token: bool) -> Result<TcpListener, 
     Ok(listener)
 }
 
-/// A request.
 pub(super) struct Request {
     pub method: String,
-    /// Without its query.
+    /// The target up to its question mark.
     pub path: String,
-    /// Names in lower case.
+    /// In order; the names are in lower case.
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -50,9 +49,9 @@ impl Request {
         let mut words = lines.next().unwrap_or_default().split(' ');
         let method = words.next().unwrap_or_default().to_owned();
         let path = words.next().unwrap_or_default().split('?').next().unwrap_or_default();
-        let headers = lines.filter_map(|line| line.split_once(':')).map(|(name, value)| {
-            (name.trim().to_ascii_lowercase(), value.trim().to_owned())
-        });
+        let headers = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()));
         Request { method, path: path.to_owned(), headers: headers.collect(), body: Vec::new() }
     }
 
@@ -162,7 +161,10 @@ mod tests {
     fn request_has_method_path_and_headers() {
         let request = Request::of("POST /rpc?x=1 HTTP/1.1\r\nHost: a:1\r\nX-Doorbell:  1 \r\n");
         assert_eq!((&*request.method, &*request.path), ("POST", "/rpc"));
-        assert_eq!((request.header("host"), request.header("x-doorbell")), (Some("a:1"), Some("1")));
+        assert_eq!(
+            (request.header("host"), request.header("x-doorbell")),
+            (Some("a:1"), Some("1"))
+        );
         assert_eq!(request.header("other"), None);
         let nothing = Request::of("");
         assert_eq!((&*nothing.method, &*nothing.path), ("", ""));

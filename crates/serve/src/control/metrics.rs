@@ -12,8 +12,8 @@ use runtime::Span;
 use world::device::DieView;
 
 use super::Control;
-use super::http::{self, HttpError, Request};
 use super::drive::{Drive, Posted};
+use super::http::{self, HttpError, Request};
 use super::verbs::stage_means;
 
 /// A socket that serves metrics.

@@ -87,7 +87,12 @@ impl Page {
     ) -> io::Result<()> {
         let Some(request) = http::read(stream, LINE_BYTES_MAX)? else { return Ok(()) };
         if let Some(status) = self.refusal(&request) {
-            return http::reply(stream, status, "text/plain; charset=utf-8", &format!("{status}\n"));
+            return http::reply(
+                stream,
+                status,
+                "text/plain; charset=utf-8",
+                &format!("{status}\n"),
+            );
         }
         if request.method == "GET" {
             return http::reply(stream, "200 OK", "text/html; charset=utf-8", PAGE);
@@ -128,9 +133,9 @@ fn is_address(host: &str) -> bool {
             let (inside, port) = rest.split_once(']').unwrap_or(("", rest));
             return inside.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || is_port(port));
         }
-        None => host.split_once(':').map_or(Some(host), |(name, port)| {
-            port.parse::<u16>().is_ok().then_some(name)
-        }),
+        None => host
+            .split_once(':')
+            .map_or(Some(host), |(name, port)| port.parse::<u16>().is_ok().then_some(name)),
     };
     name.is_some_and(|name| name == "localhost" || name.parse::<IpAddr>().is_ok())
 }
@@ -145,12 +150,23 @@ mod tests {
 
     #[test]
     fn host_is_an_address_or_localhost() {
-        for host in ["127.0.0.1", "127.0.0.1:80", "localhost:1", "[::1]:80", "[::1]", "192.0.2.1:9"] {
+        for host in ["127.0.0.1", "127.0.0.1:80", "localhost:1", "[::1]:80", "[::1]", "192.0.2.1:9"]
+        {
             assert!(is_address(host), "{host}");
         }
-        for host in ["", "a", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil:80",
-            "[::1", "[::1]x", "[a]:80", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:80:80"]
-        {
+        for host in [
+            "",
+            "a",
+            "evil.example:80",
+            "127.0.0.1.evil.example",
+            "localhost.evil:80",
+            "[::1",
+            "[::1]x",
+            "[a]:80",
+            "127.0.0.1:",
+            "127.0.0.1:x",
+            "127.0.0.1:80:80",
+        ] {
             assert!(!is_address(host), "{host}");
         }
     }

@@ -43,7 +43,11 @@ pub const VERBS: &[Verb] = &[
     verb("power.restore", "", "Switch the drive on again"),
     verb("save", "", "Make everything that was written durable"),
     verb("fork", "FILE", "Copy the drive's state to a new file while it runs"),
-    verb("wear", "YEARS [CYCLES]", "Wear flash by years, and by program/erase cycles of each block"),
+    verb(
+        "wear",
+        "YEARS [CYCLES]",
+        "Wear flash by years, and by program/erase cycles of each block",
+    ),
     verb("stop", "", "Stop the server in order, as SIGTERM does"),
 ];
 

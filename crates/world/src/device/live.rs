@@ -1,4 +1,4 @@
-//! What changes a device, or is copied of it, while it runs.
+//! Changes and copies of a device while it runs.
 
 use std::path::Path;
 use std::rc::Rc;

@@ -102,7 +102,7 @@ impl Seen {
         Span::ns(self.job().stats.of(kind).total.max_ns())
     }
 
-    /// What the driver did, after the first injection, and the time of each first.
+    /// Actions of the driver after the first injection, and the time of the first of each.
     fn actions(&self) -> String {
         let first = self.log.iter().position(|entry| entry.component == "fault").expect("a fault");
         let since = self.log[first].at;
@@ -192,7 +192,8 @@ fn duplicate_interrupt_changes_no_result() {
 
 #[test]
 fn poisoned_data_is_not_written_and_reads_have_none() {
-    let writes = run(&case("each", r#"what = "poisoned-tlp", first_lba = 32, last_lba = 39"#, WRITES));
+    let writes =
+        run(&case("each", r#"what = "poisoned-tlp", first_lba = 32, last_lba = 39"#, WRITES));
     assert!(writes.injected() > 0 && writes.errors() == 1, "{}", writes.result());
     assert!(writes.result().contains("Data Transfer Error"), "{}", writes.result());
     let reads = run(&case("reads", r#"what = "poisoned-tlp""#, READS));
@@ -234,7 +235,8 @@ fn faults_of_the_bus_apply_to_dcx() {
     let by_dcx = |fault: &str, job: &str| {
         let faults = format!(r#"[{{ name = "x", {fault} }}]"#);
         let sets = [("host.memory", "16 MiB"), ("device.mdts", "64 KiB"), ("faults", &*faults)];
-        let run_result = world::simulate(DCX, &plan("dc-express", &sets), &work(job), Options::default());
+        let run_result =
+            world::simulate(DCX, &plan("dc-express", &sets), &work(job), Options::default());
         let run_result = run_result.unwrap_or_else(|error| panic!("{error}"));
         let job_result = &run_result.jobs[0].1;
         let longest = Span::ns(job_result.stats.of(OpKind::Read).total.max_ns());

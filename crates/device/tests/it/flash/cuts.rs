@@ -212,7 +212,7 @@ fn flash_retention_age_follows_clock() {
 }
 
 #[test]
-fn fork_is_what_a_power_cut_at_that_time_leaves() {
+fn fork_equals_power_cut_at_same_time() {
     for us in (0..1_200).step_by(50) {
         let rt = Rt::simulated(None, Log::Off);
         let chips = chips(&rt, Nand::new(Spec { seed: 7, ..spec() }).unwrap(), Some(timing()));
@@ -252,7 +252,7 @@ fn cut_at(us: u64) -> flash::chips::ChipState {
 }
 
 #[test]
-fn wear_adds_cycles_and_age_and_views_show_what_dies_do() {
+fn wear_adds_cycles_and_age_and_die_views_show_operations() {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
     let view = |die: usize| chips.dies()[die];

@@ -86,7 +86,8 @@ fn socket(
             let gone =
                 || RunError::Other("the device has ended: no further client is served".into());
             let drive = drive.clone();
-            give.send(Session { place, shared, client, refused, end, drive }).map_err(|_| gone())?;
+            give.send(Session { place, shared, client, refused, end, drive })
+                .map_err(|_| gone())?;
             one_device::report(events, job.clients.get(number), &refusals);
             ended.recv().map_err(|_| gone())
         },
