@@ -161,7 +161,7 @@ pub struct Counts {
     /// As above.
     pub traced_ps: u64,
     /// Of them the stages that have a part: name, and sum in picoseconds. The rest of the sum of
-    /// latencies, no stage names.
+    /// latencies is time that no stage names.
     pub stages_ps: Vec<(&'static str, u64)>,
 }
 

@@ -188,7 +188,7 @@ mod tests {
         let origin = format!("{post}{ours}Origin: http://127.0.0.1:8\r\n");
         assert_eq!(refusal(&free, &origin), None);
         for (head, status) in [
-            (format!("GET / HTTP/1.1\r\n"), "421 Misdirected Request"),
+            ("GET / HTTP/1.1\r\n".to_owned(), "421 Misdirected Request"),
             (format!("{post}Host: evil.example\r\nX-Doorbell: 1\r\n"), "421 Misdirected Request"),
             (format!("{post}{host}"), "403 Forbidden"),
             (format!("{post}{ours}Origin: http://evil.example\r\n"), "403 Forbidden"),
