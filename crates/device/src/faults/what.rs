@@ -47,8 +47,8 @@ pub enum What {
     /// A read of host memory by the device gets no completion for this time (PCIe base 4.0, 2.8): the command
     /// then fails with Data Transfer Error.
     CompletionTimeout(Span),
-    /// The data of a command to the device arrive poisoned (PCIe base 4.0, 2.7.2): it fails with Data Transfer
-    /// Error, and nothing is written. Commands without such data are not selected.
+    /// The data of a command to the device arrive poisoned (PCIe base 4.0, 2.7.2): it fails with Data
+    /// Transfer Error, and nothing is written. Commands without such data are not selected.
     PoisonedTlp,
     /// The link retrains for this time: commands that would begin or complete wait until then.
     LinkRetrain(Span),

@@ -75,8 +75,8 @@ impl Copying {
 }
 
 impl Contents {
-    /// Begins a copy, which replaces one in progress. [`copy_some`](Contents::copy_some) continues it. It ends
-    /// without [`Chunk::End`] if the contents are closed first.
+    /// Begins a copy, which replaces one in progress. [`copy_some`](Contents::copy_some) continues it. It
+    /// ends without [`Chunk::End`] if the contents are closed first.
     ///
     /// # Errors
     /// [`Error::NoCopy`]: an image cannot hold them.

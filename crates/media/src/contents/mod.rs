@@ -253,8 +253,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Before these bytes are written or discarded: a copy in progress takes the old ones, and the metadata of
-    /// their blocks are reset.
+    /// Before these bytes are written or discarded: a copy in progress takes the old ones, and the metadata
+    /// of their blocks are reset.
     #[inline]
     fn will_change(&mut self, offset_bytes: u64, bytes: u64) {
         if self.copy.is_some() {
