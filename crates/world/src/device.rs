@@ -460,19 +460,6 @@ impl Device {
         }
     }
 
-    /// Whether a fault has taken the link down.
-    pub fn is_down(&self) -> bool {
-        self.faults.as_ref().is_some_and(|faults| faults.is_down())
-    }
-
-    /// Waits until a fault takes the link down. Never returns without such a fault.
-    pub async fn link_down(&self, rt: &Rt) {
-        match &self.faults {
-            Some(faults) => faults.link_down(rt).await,
-            None => core::future::pending().await,
-        }
-    }
-
     /// Orderly power-off with a flush of the buffers. Returns the state of the medium.
     pub fn switch_off(self) -> MediumState {
         Device::switch_off_all(vec![self]).next().expect("one")

@@ -1,8 +1,8 @@
 //! A page over the same interface as the control socket: `GET /` and `POST /rpc`.
 //!
-//! Other pages in the same browser must not reach it. A request that changes something has a header that
-//! a page of another origin cannot send, and `Host` is an address or `localhost`: a name could be one of another
-//! site that was made to point here.
+//! Other pages in the same browser must not reach it. A request that changes something has a header that a
+//! page of another origin cannot send, and `Host` is an address or `localhost`: a name could be one of
+//! another site that was made to point here.
 
 use std::collections::VecDeque;
 use std::io;

@@ -364,8 +364,8 @@ fn stats(drive: &Drive) -> Answer {
     }))
 }
 
-/// Mean time of each stage of the traced commands, in microseconds, the longest first; the last is time that no
-/// stage names.
+/// Mean time of each stage of the traced commands, in microseconds, the longest first; the last is time that
+/// no stage names.
 pub(super) fn stage_means(counts: &Counts) -> Vec<(&'static str, f64)> {
     let named: u64 = counts.stages_ps.iter().map(|(_, ps)| ps).sum();
     let unexplained = ("unexplained", counts.traced_ps.saturating_sub(named));

@@ -10,6 +10,7 @@ pub use ::flash::chips::DieView;
 use media::contents::{self, Chunk};
 use media::nand::Nand;
 use plan::Plan;
+use runtime::Rt;
 
 use super::{Device, DeviceBacking, Medium};
 use crate::{MediumError, RunError};
@@ -83,6 +84,19 @@ impl Device {
                 std::slice::from_ref(chips)
             }
             DeviceBacking::Medium(Medium::Bridged { chips, .. }) => chips,
+        }
+    }
+
+    /// Whether a fault has taken the link down.
+    pub fn is_down(&self) -> bool {
+        self.faults.as_ref().is_some_and(|faults| faults.is_down())
+    }
+
+    /// Waits until a fault takes the link down. Never returns without such a fault.
+    pub async fn link_down(&self, rt: &Rt) {
+        match &self.faults {
+            Some(faults) => faults.link_down(rt).await,
+            None => core::future::pending().await,
         }
     }
 
