@@ -41,10 +41,10 @@ class Verdicts:
 
 
 class Guest:
-    """A guest that runs."""
+    """A guest that runs. If it is interactive, its second serial line is this terminal."""
 
     def __init__(self, tree, initial, overlay, folder, *, script, devices=(), iommu=False,
-                 processors=2):
+                 processors=2, interactive=False):
         self.console = folder / "console.log"
         self.said = Verdicts()
         archive = folder / "initial"
@@ -64,7 +64,9 @@ class Guest:
             "-object", "memory-backend-memfd,id=ram,size=1G,share=on", "-m", "1G",
             "-cpu", "max", "-smp", processors,
             "-kernel", kernel, "-initrd", archive,
-            "-serial", f"file:{self.console}", "-serial", "stdio",
+            "-serial", f"file:{self.console}",
+            # Keys that are signals elsewhere go to the guest.
+            "-chardev", "stdio,id=said,signal=off", "-serial", "chardev:said",
             "-device", "virtio-rng-pci",
         ]
         if iommu:
@@ -74,8 +76,11 @@ class Guest:
         with open(folder / "qemu.log", "wb") as log:
             self.qemu = subprocess.Popen(  # pylint: disable=consider-using-with
                 tree.command("usr/bin/qemu-system-x86_64", *arguments),
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+                stdin=None if interactive else subprocess.DEVNULL,
+                stdout=None if interactive else subprocess.PIPE, stderr=log)
         self.lines = queue.SimpleQueue()
+        if interactive or script == "shell":
+            return
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):

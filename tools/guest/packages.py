@@ -20,7 +20,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # tiny-initramfs: the kernel wants some builder of initial file systems, and this is the smallest.
 PACKAGES = (
     "qemu-system-x86", "seabios", "linux-image-cloud-amd64", "tiny-initramfs", "busybox-static",
-    "nvme-cli", "fio", "e2fsprogs", "xfsprogs", "fdisk", "parted")
+    "nvme-cli", "fio", "e2fsprogs", "xfsprogs", "fdisk", "parted", "virtiofsd")
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/ceph")
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 

@@ -13,6 +13,8 @@
 //! dead link silences the device at once, and the bus when the task that runs the device notices it: at the
 //! same moment in virtual time, within milliseconds live.
 
+mod what;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -26,6 +28,7 @@ use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
 
 use crate::meter::Meter;
+pub use what::What;
 
 /// Unlimited duration.
 pub const FOREVER: Span = Span(u64::MAX);
@@ -39,74 +42,6 @@ pub struct Fault {
     pub what: What,
     /// Condition.
     pub when: When,
-}
-
-/// Effect of a fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// The command begins this much later.
-    Delay(Span),
-    /// The command is lost: it is not executed and never completes, even after an Abort.
-    Drop,
-    /// The command hangs until it is aborted, its queue deleted or the controller reset.
-    Hang,
-    /// The completion is delayed until later completions of its queue have been posted.
-    Reorder {
-        /// Number of later completions to wait for.
-        behind: u32,
-        /// Maximum delay.
-        at_most: Span,
-    },
-    /// The command completes with this status and is not executed.
-    Status(Status),
-    /// One bit of the data flips between host memory and medium.
-    CorruptData,
-    /// One bit of the metadata flips between host memory and controller.
-    CorruptMetadata,
-    /// One bit of the blocks flips on the medium: before a read, after a write.
-    CorruptMedium,
-    /// The medium completes no access for this time; [`FOREVER`]: permanently.
-    StuckMedium(Span),
-    /// A fault of a flash die.
-    Die {
-        /// Die number; consecutive numbers are on consecutive channels.
-        die: u32,
-        /// Kind of die fault.
-        of: DieFault,
-    },
-    /// For this time, flushes complete and make nothing durable, and so do writes with FUA; a power cut loses
-    /// written blocks at random. [`FOREVER`]: permanently.
-    IgnoreFlush(Span),
-    /// The interrupt of the completion is lost.
-    LostInterrupt,
-    /// The link goes down permanently.
-    LinkDown,
-    /// The controller fails and sets CSTS.CFS.
-    Fatal,
-}
-
-impl What {
-    /// Keyword in plans and in the event log.
-    pub const fn word(&self) -> &'static str {
-        match self {
-            What::Delay(_) => "delay",
-            What::Drop => "drop",
-            What::Hang => "hang",
-            What::Reorder { .. } => "reorder",
-            What::Status(_) => "status",
-            What::CorruptData => "corrupt-data",
-            What::CorruptMetadata => "corrupt-metadata",
-            What::CorruptMedium => "corrupt-medium",
-            What::StuckMedium(_) => "stuck-medium",
-            What::Die { of: DieFault::Stuck(_), .. } => "stuck-die",
-            What::Die { of: DieFault::Slow { .. }, .. } => "slow-die",
-            What::Die { of: DieFault::Unreadable(_), .. } => "unreadable-die",
-            What::IgnoreFlush(_) => "ignore-flush",
-            What::LostInterrupt => "lost-interrupt",
-            What::LinkDown => "link-down",
-            What::Fatal => "fatal",
-        }
-    }
 }
 
 /// Condition of a fault.
@@ -192,6 +127,11 @@ impl Order {
         [io::READ, io::COMPARE, io::VERIFY].contains(&self.opcode)
     }
 
+    /// Returns true if data of the command go to the device: bits 1:0 of the opcode (NVMe base 2.0, 3.3.3.1).
+    fn sends_data(&self) -> bool {
+        self.opcode & 0b11 == 0b01
+    }
+
     fn id(&self) -> u64 {
         u64::from(self.queue) << 16 | u64::from(self.cid)
     }
@@ -248,6 +188,8 @@ pub struct Effect {
     pub reorder: Option<(u32, Span)>,
     /// The interrupt is lost.
     pub silent: bool,
+    /// The interrupt is sent twice.
+    pub twice: bool,
 }
 
 /// The faults of a plan and their counters, shared by the device, its medium and the run.
@@ -262,6 +204,9 @@ pub struct Faults {
     pub meter: Meter,
     spoiled: RefCell<BTreeMap<u16, u64>>,
     silent: RefCell<BTreeSet<(u16, u16)>>,
+    twice: RefCell<BTreeSet<(u16, u16)>>,
+    /// The link carries nothing before this time.
+    link_until: Cell<Time>,
     posted: RefCell<BTreeMap<u16, u64>>,
     any_posted: Signal,
     down: Cell<bool>,
@@ -295,6 +240,13 @@ impl Faults {
     /// Starts these faults; their times count from now.
     pub fn start(rt: &Rt, faults: &[Fault], seed: u64) -> Rc<Faults> {
         let started = Rc::new(Faults { seed, ..Faults::default() });
+        started.set(rt, faults);
+        started
+    }
+
+    /// As [`start`](Faults::start), for one of several controllers of a medium, whose faults are `harm`.
+    pub fn start_on(rt: &Rt, faults: &[Fault], seed: u64, harm: Rc<Harm>) -> Rc<Faults> {
+        let started = Rc::new(Faults { seed, harm, ..Faults::default() });
         started.set(rt, faults);
         started
     }
@@ -347,9 +299,11 @@ impl Faults {
             What::StuckMedium(_) => self.harm.stick_only_until(Time::ZERO),
             // Not zero: the next flush makes durable what was written since.
             What::IgnoreFlush(_) => self.harm.ignore_flushes_until(Time(1)),
+            What::LinkRetrain(_) => self.link_until.set(Time::ZERO),
             _ => {}
         }
         self.silent.borrow_mut().clear();
+        self.twice.borrow_mut().clear();
     }
 
     /// Number of injections per fault name, in the plan's order.
@@ -405,6 +359,17 @@ impl Faults {
                 }
             }
             What::LostInterrupt => effect.silent = true,
+            What::DuplicateInterrupt => effect.twice = true,
+            What::CompletionTimeout(span) => {
+                effect.delay += span;
+                effect.disposition = Disposition::Fails(Status::DATA_TRANSFER_ERROR);
+            }
+            What::PoisonedTlp => {
+                effect.disposition = Disposition::Fails(Status::DATA_TRANSFER_ERROR);
+            }
+            What::LinkRetrain(span) => {
+                self.link_until.set(self.link_until.get().max(rt.now() + span));
+            }
             What::LinkDown => {
                 effect.disposition = Disposition::Hangs;
                 self.down.set(true);
@@ -442,13 +407,22 @@ impl Faults {
             if one.injected.get() == of.times || !of.means(order, after) {
                 continue;
             }
+            if one.fault.what == What::PoisonedTlp && !order.sends_data() {
+                continue;
+            }
             one.matched.set(one.matched.get() + 1);
             let injected = of.which.takes(one.matched.get(), &mut one.rng.borrow_mut());
             if injected {
                 self.strike(rt, number, one, Some(order), &mut effect);
             }
         }
+        effect.delay = effect.delay.max(self.link_until.get().since(now));
         effect
+    }
+
+    /// Time for which the link carries nothing yet.
+    pub(crate) fn retrains_for(&self, rt: &Rt) -> Span {
+        self.link_until.get().since(rt.now())
     }
 
     /// Requests a bit flip in the data of the command in this slot; `draw` selects the bit.
@@ -474,6 +448,16 @@ impl Faults {
     /// Takes the request to suppress the interrupt of this completion.
     pub(crate) fn is_silent(&self, queue: u16, cid: u16) -> bool {
         self.silent.borrow_mut().remove(&(queue, cid))
+    }
+
+    /// Repeats the interrupt of this command's completion.
+    pub(crate) fn repeat(&self, order: &Order) {
+        self.twice.borrow_mut().insert((order.queue, order.cid));
+    }
+
+    /// Takes the request to repeat the interrupt of this completion.
+    pub(crate) fn is_repeated(&self, queue: u16, cid: u16) -> bool {
+        self.twice.borrow_mut().remove(&(queue, cid))
     }
 
     /// A completion was posted in this queue.

@@ -1,11 +1,14 @@
-//! Counts and latencies of the commands of a watched device.
+//! Counts, latencies and latency breakdown of the commands of a watched device.
+//!
+//! Of one command in [`SAMPLE`] the stages are recorded, in a table of request traces of the device's own
+//! ([`traces`]): the slot of a command names its row, so that identifiers that a host chooses cannot mix two.
 //!
 //! Unwatched it costs two predictable branches for each command. Watched, the clock is read at the beginning
 //! and at the end of a command; nothing is allocated after [`Meter::watch`].
 
 use std::cell::{Cell, RefCell};
 
-use runtime::{Rt, Span, Time};
+use runtime::{Finished, Rt, STAGES_MAX, Span, Time, Traces};
 use wire::nvme::opcode::io;
 
 /// Kinds of commands that are counted apart.
@@ -46,6 +49,25 @@ impl Kind {
     }
 }
 
+/// One command in this number is traced.
+pub const SAMPLE: u32 = 1 << SAMPLE_LOG2;
+const SAMPLE_LOG2: u32 = 4;
+/// Slots with a row in the table of traces, of each of the controllers of an interface: NVMe's and another.
+const SLOTS: u32 = 1 << SLOTS_LOG2;
+const SLOTS_LOG2: u32 = 10;
+const CONTROLLERS: u16 = 2;
+
+/// The table of request traces of a watched device, with the stages of its interface. The world's own queue
+/// numbers begin behind it: see [`Rt::queues_from`].
+pub fn traces(stages: &'static [&'static str]) -> Traces {
+    Traces::new(CONTROLLERS.into(), SLOTS, SLOTS_LOG2, SAMPLE_LOG2, stages)
+}
+
+/// The handle of an executor for a device and its driver, beside the table of [`traces`].
+pub fn beside_traces(rt: &Rt) -> Rt {
+    rt.queues_from(CONTROLLERS)
+}
+
 /// Seconds that percentiles and rates cover: complete ones, before the current one.
 pub const SECONDS: u64 = 5;
 /// Seconds held: the current one, and those before it.
@@ -82,7 +104,12 @@ struct Second {
     number: u64,
     commands: u64,
     bytes: u64,
+    latency_ns: u64,
     buckets: Box<[u32; BUCKETS]>,
+    traced: u64,
+    /// Of the traced commands: their latencies, and the part of each stage, picoseconds.
+    traced_ps: u64,
+    stages_ps: Box<[u64; STAGES_MAX]>,
 }
 
 #[derive(Clone)]
@@ -125,8 +152,17 @@ pub struct Counts {
     pub commands: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The sum of their latencies, nanoseconds. Divided by the time, the mean number in the device.
+    pub latency_ns: u64,
     /// Their latencies: the number in each bucket ([`highest_ns`]).
     pub buckets: Vec<u64>,
+    /// Commands of these seconds that were traced, and the sum of their latencies, picoseconds.
+    pub traced: u64,
+    /// As above.
+    pub traced_ps: u64,
+    /// Of them the stages that have a part: name, and sum in picoseconds. The rest of the sum of
+    /// latencies is time that no stage names.
+    pub stages_ps: Vec<(&'static str, u64)>,
 }
 
 impl Counts {
@@ -155,14 +191,26 @@ pub struct Snapshot {
 #[derive(Default)]
 pub struct Meter {
     watched: Cell<bool>,
+    /// The handle of the table of traces, and the number of commands.
+    traces: RefCell<Option<Rt>>,
+    begun: Cell<u16>,
     counted: RefCell<Vec<Counted>>,
 }
 
 impl Meter {
-    /// Counts from now on.
-    pub fn watch(&self) {
-        let second =
-            || Second { number: 0, commands: 0, bytes: 0, buckets: Box::new([0; BUCKETS]) };
+    /// Counts from now on; with stages, if the world has the table of [`traces`].
+    pub fn watch(&self, rt: &Rt) {
+        let second = || Second {
+            number: 0,
+            commands: 0,
+            bytes: 0,
+            latency_ns: 0,
+            buckets: Box::new([0; BUCKETS]),
+            traced: 0,
+            traced_ps: 0,
+            stages_ps: Box::new([0; STAGES_MAX]),
+        };
+        *self.traces.borrow_mut() = rt.has_traces().then(|| rt.queues_from(0));
         let counted = || Counted {
             totals: Totals::default(),
             seconds: (0..HELD).map(|_| second()).collect(),
@@ -177,21 +225,46 @@ impl Meter {
         self.watched.get()
     }
 
-    /// A command begins. Its [`ends`](Meter::ends) takes the result.
+    /// A command begins, in this slot of a controller. Its [`ends`](Meter::ends) takes the result.
     #[inline]
-    pub(crate) fn begins(&self, rt: &Rt) -> Time {
-        if self.watched.get() { rt.now() } else { Time::ZERO }
+    pub(crate) fn begins(&self, rt: &Rt, controller: u16, slot: u16) -> Time {
+        if self.watched.get() {
+            self.begins_watched(rt.now(), controller, slot)
+        } else {
+            Time::ZERO
+        }
+    }
+
+    #[cold]
+    fn begins_watched(&self, now: Time, controller: u16, slot: u16) -> Time {
+        if let Some(rt) = &*self.traces.borrow()
+            && u32::from(slot) < SLOTS
+        {
+            // The bits above those of the slot select the sample.
+            let begun = self.begun.replace(self.begun.get().wrapping_add(1));
+            rt.begin_trace(controller, slot | begun << SLOTS_LOG2, now);
+        }
+        now
     }
 
     /// A command has completed that began at `since`.
     #[inline]
     pub(crate) fn ends(&self, rt: &Rt, since: Time, kind: Kind, bytes: u64, is_ok: bool) {
         if self.watched.get() {
-            self.count(rt.now(), since, kind, bytes, is_ok);
+            let traced = self.traces.borrow().as_ref().and_then(Rt::finish_trace);
+            self.count(rt.now(), since, kind, bytes, is_ok, traced);
         }
     }
 
-    fn count(&self, now: Time, since: Time, kind: Kind, bytes: u64, is_ok: bool) {
+    fn count(
+        &self,
+        now: Time,
+        since: Time,
+        kind: Kind,
+        bytes: u64,
+        is_ok: bool,
+        traced: Option<Finished>,
+    ) {
         let ns = now.since(since).as_ns();
         let mut counted = self.counted.borrow_mut();
         let counted = &mut counted[kind as usize];
@@ -205,10 +278,20 @@ impl Meter {
         let second = &mut counted.seconds[(number % HELD) as usize];
         if second.number != number {
             (second.number, second.commands, second.bytes) = (number, 0, 0);
+            second.latency_ns = 0;
             second.buckets.fill(0);
+            (second.traced, second.traced_ps) = (0, 0);
+            second.stages_ps.fill(0);
+        }
+        if let Some(Finished { total, stages }) = traced {
+            second.traced += 1;
+            second.traced_ps += total.0;
+            let each = second.stages_ps.iter_mut().zip(stages);
+            each.for_each(|(sum, ps)| *sum += ps);
         }
         second.commands += 1;
         second.bytes += bytes;
+        second.latency_ns += ns;
         second.buckets[bucket(ns)] += 1;
     }
 
@@ -217,17 +300,26 @@ impl Meter {
         let counted = self.counted.borrow();
         let current = now.0 / Span::s(1).0;
         let mut snapshot = Snapshot::default();
+        let names = self.traces.borrow().as_ref().map_or(&[][..], Rt::stage_names);
         for (counted, counts) in counted.iter().zip(&mut snapshot.kinds) {
             counts.totals = counted.totals;
             counts.buckets = vec![0; BUCKETS];
+            let mut stages_ps = [0; STAGES_MAX];
             let is_complete =
                 |second: &&Second| second.number < current && second.number + SECONDS >= current;
             for second in counted.seconds.iter().filter(is_complete) {
                 counts.commands += second.commands;
                 counts.bytes += second.bytes;
+                counts.latency_ns += second.latency_ns;
                 let each = counts.buckets.iter_mut().zip(second.buckets.iter());
                 each.for_each(|(sum, count)| *sum += u64::from(*count));
+                counts.traced += second.traced;
+                counts.traced_ps += second.traced_ps;
+                let each = stages_ps.iter_mut().zip(second.stages_ps.iter());
+                each.for_each(|(sum, ps)| *sum += ps);
             }
+            let named = names.iter().copied().zip(stages_ps);
+            counts.stages_ps = named.filter(|(_, ps)| *ps > 0).collect();
         }
         snapshot
     }
@@ -236,6 +328,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runtime::{Log, stage};
 
     #[test]
     fn bucket_holds_its_latencies_within_an_eighth() {
@@ -254,11 +347,11 @@ mod tests {
     #[test]
     fn snapshot_has_totals_and_complete_seconds_only() {
         let meter = Meter::default();
-        meter.watch();
+        meter.watch(&Rt::simulated(None, Log::Off));
         let at = |second: u64| Time(Span::s(second).0);
         for second in 0..20 {
             let since = at(second);
-            meter.count(since + Span::us(second), since, Kind::Read, 512, second != 3);
+            meter.count(since + Span::us(second), since, Kind::Read, 512, second != 3, None);
         }
         let snapshot = meter.snapshot(at(20));
         let [read, write, ..] = &snapshot.kinds;
@@ -268,6 +361,7 @@ mod tests {
             (20, 20 * 512, 1)
         );
         assert_eq!((read.commands, read.bytes), (SECONDS, SECONDS * 512), "15 to 19");
+        assert_eq!(read.latency_ns, (15 + 16 + 17 + 18 + 19) * 1000);
         let within = |ns: Option<u64>, expected: u64| {
             let ns = ns.expect("commands");
             assert!(
@@ -280,5 +374,37 @@ mod tests {
         assert_eq!(write.percentile_ns(500), None);
         let late = meter.snapshot(at(100));
         assert_eq!((late.kinds[0].commands, late.kinds[0].totals.commands), (0, 20));
+    }
+
+    #[test]
+    fn one_command_in_sixteen_has_stages_that_add_up() {
+        const STAGES: &[&str] = &["first", "second"];
+        let rt = beside_traces(&Rt::simulated(Some(traces(STAGES)), Log::Off));
+        let (first, second) = (stage!(rt, STAGES, "first"), stage!(rt, STAGES, "second"));
+        let meter = Meter::default();
+        meter.watch(&rt);
+        rt.block_on(async {
+            for number in 0..320_u16 {
+                // Traces of the world itself have no row here.
+                rt.attach_trace(0, number);
+                rt.record(first);
+                assert!(!rt.is_traced());
+                let since = meter.begins(&rt, number % 2, number % 7);
+                rt.sleep(Span::us(1)).await;
+                rt.record(first);
+                rt.sleep(Span::us(2)).await;
+                rt.record(second);
+                rt.sleep(Span::us(3)).await;
+                meter.ends(&rt, since, Kind::Write, 512, true);
+            }
+        });
+        let snapshot = meter.snapshot(Time(Span::s(2).0));
+        let write = &snapshot.kinds[Kind::Write as usize];
+        let traced = write.traced;
+        assert!((15..=25).contains(&traced), "{traced} of {}", write.commands);
+        assert_eq!(write.traced_ps, traced * Span::us(6).0);
+        let expected = [("first", traced * Span::us(1).0), ("second", traced * Span::us(2).0)];
+        assert_eq!(write.stages_ps, expected);
+        assert!(meter.snapshot(Time(Span::s(20).0)).kinds[1].stages_ps.is_empty());
     }
 }

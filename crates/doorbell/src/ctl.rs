@@ -12,6 +12,8 @@ use serve::control::{VERBS, Verb};
 
 /// Time limit of an answer: longer than the server's for its drive.
 const ANSWER: Duration = Duration::from_secs(15);
+/// That of a copy, which may be of terabytes.
+const COPY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Args)]
 pub(super) struct Ctl {
@@ -79,11 +81,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(socket: &PathBuf) -> Result<Connection, String> {
+    fn open(socket: &PathBuf, patience: Duration) -> Result<Connection, String> {
         let failed =
             |error| format!("{}: {error}, expected a server's --control", socket.display());
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
         Ok(Connection { stream: BufReader::new(stream), socket: socket.clone() })
     }
 
@@ -113,7 +115,13 @@ pub(super) fn ctl(typed: &Ctl) -> Result<bool, String> {
     if let (Some(drive), Some(parameters)) = (&typed.drive, parameters.as_object_mut()) {
         parameters.insert("drive".into(), json!(drive));
     }
-    let mut connection = Connection::open(&typed.socket)?;
+    if verb.method == "fork" {
+        let file = parameters["file"].as_str().unwrap_or_default();
+        let path = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;
+        parameters["file"] = json!(path);
+    }
+    let patience = if verb.method == "fork" { COPY } else { ANSWER };
+    let mut connection = Connection::open(&typed.socket, patience)?;
     let views = if is_top { typed.views.unwrap_or(u64::MAX) } else { 1 };
     for view in 0..views {
         if view > 0 {
@@ -198,6 +206,25 @@ fn stats(out: &mut String, drive: &Value) {
             number("p99_us"),
             number("p999_us"),
         ]);
+    }
+    for (kind, counts) in drive["commands"].as_object().into_iter().flatten() {
+        let stage = |stage: &Value| {
+            format!("{} {:.2}", plain(&stage["stage"]), stage["us"].as_f64().unwrap_or(0.0))
+        };
+        let stages: Vec<_> =
+            counts["stages_us"].as_array().into_iter().flatten().map(stage).collect();
+        if !stages.is_empty() {
+            let _ = writeln!(out, "  {kind} us: {}", stages.join(", "));
+        }
+    }
+    let dies = drive["dies"].as_array().map_or(0, Vec::len);
+    if dies > 0 {
+        let all = || drive["dies"].as_array().into_iter().flatten();
+        let most = all().filter_map(|die| die["cycles_most"].as_u64()).max().unwrap_or(0);
+        let busy = all().filter(|die| die["doing"] != "idle").count();
+        let bad: u64 = all().filter_map(|die| die["bad_blocks"].as_u64()).sum();
+        let _ =
+            writeln!(out, "  dies: {busy} of {dies} busy, up to {most} cycles, {bad} bad blocks");
     }
     for line in drive["flash"].as_array().into_iter().flatten() {
         let _ = writeln!(out, "  {}", plain(line));

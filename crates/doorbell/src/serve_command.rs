@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{Builder, Scope};
 
 use clap::Args;
-use serve::{Control, ControlSocket, Hosts, Metrics};
+use serve::{Control, ControlSocket, Hosts, Metrics, Page};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -29,6 +29,12 @@ pub(super) struct Controls {
     /// Token that clients of --metrics must have: Authorization: Bearer TOKEN
     #[arg(long, value_name = "TOKEN", requires = "metrics")]
     metrics_token: Option<String>,
+    /// Serve a page of `doorbell ctl` at this address, of the loopback without a token
+    #[arg(long, value_name = "IP:PORT")]
+    http: Option<SocketAddr>,
+    /// Token that clients of --http must have: open http://IP:PORT/#token=TOKEN
+    #[arg(long, value_name = "TOKEN", requires = "http")]
+    http_token: Option<String>,
     /// Log to standard error, with times
     #[arg(long, value_name = "LEVEL")]
     log: Option<LogLevel>,
@@ -50,7 +56,8 @@ pub(super) fn serve(
         let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", address.display());
         log.event(address, what);
     };
-    let is_watched = controls.control.is_some() || controls.metrics.is_some();
+    let Controls { control, metrics, http, .. } = controls;
+    let is_watched = control.is_some() || metrics.is_some() || http.is_some();
     let control = match is_watched {
         true => Control::watching(reopen(name, sets)),
         false => Control::new(),
@@ -64,14 +71,21 @@ pub(super) fn serve(
         let metrics = Metrics::bind(address, controls.metrics_token.clone());
         metrics.map_err(|error| format!("--metrics: {error}"))
     });
-    let (socket, metrics) = (socket.transpose()?, metrics.transpose()?);
+    let page = controls.http.map(|address| {
+        let page = Page::bind(address, controls.http_token.clone());
+        page.map_err(|error| format!("--http: {error}"))
+    });
+    let (socket, metrics, page) = (socket.transpose()?, metrics.transpose()?, page.transpose()?);
+    let requests = |method: &str, error: Option<&str>| log.request(method, error);
     let served = std::thread::scope(|scope| {
         if let Some(socket) = &socket {
-            let report = |method: &str, error: Option<&str>| log.request(method, error);
-            thread(scope, "control", move || socket.serve(control, &report))?;
+            thread(scope, "control", move || socket.serve(control, &requests))?;
         }
         if let Some(metrics) = &metrics {
             thread(scope, "metrics", move || metrics.serve(control))?;
+        }
+        if let Some(page) = &page {
+            thread(scope, "http", move || page.serve(control, &requests))?;
         }
         let served =
             listen.front_end.serve(interface, &plan, &listen.addresses, hosts, control, &report);

@@ -130,7 +130,14 @@ impl Banked {
 
     /// Returns the contents, for use after a power cut or by another device.
     pub fn into_contents(self) -> Contents {
-        self.contents.into_inner()
+        let mut contents = self.contents.into_inner();
+        contents.abandon_copy();
+        contents
+    }
+
+    /// Accesses the contents, beside the commands.
+    pub fn with_contents<T>(&self, access: impl FnOnce(&mut Contents) -> T) -> T {
+        access(&mut self.contents.borrow_mut())
     }
 
     /// Changes the timing, while the medium runs: [`Timing::LIVE`]. Accesses in progress end by the old one.

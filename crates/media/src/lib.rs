@@ -101,6 +101,14 @@ mod blocks {
         Blocks::Disks(medium));
 
     impl Blocks {
+        /// Accesses its contents, beside the commands.
+        pub fn with_contents<T>(&self, access: impl FnOnce(&mut Contents) -> T) -> T {
+            match self {
+                Blocks::Banked(medium) => medium.with_contents(access),
+                Blocks::Disks(medium) => medium.with_contents(access),
+            }
+        }
+
         /// Its contents, as after a power cut or for another device. None while another reference to it
         /// exists.
         pub fn into_contents(self) -> Option<Contents> {

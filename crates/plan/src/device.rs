@@ -32,6 +32,8 @@ pub struct Device {
     pub mdts_bytes: u64,
     /// Commands fetched from one queue before the next queue is served; none: no limit.
     pub arbitration_burst: Option<u32>,
+    /// Number of the drive among several of this plan, in its names. No key: 0 until it is served as another.
+    pub number: u64,
     /// Number of namespaces of equal size on a new medium.
     pub namespaces: u32,
     /// Protection information type of the namespaces; none: blocks have no metadata.
@@ -79,6 +81,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         queue_entries: queue_entries? as u32,
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
+        number: 0,
         namespaces: namespaces? as u32,
         protection: Kind::of(protection? as u8).expect("in its range"),
         costs: costs?,

@@ -38,6 +38,10 @@ enum Kind {
     UnreadableDie,
     IgnoreFlush,
     LostInterrupt,
+    DuplicateInterrupt,
+    CompletionTimeout,
+    PoisonedTlp,
+    LinkRetrain,
     LinkDown,
     Fatal,
 }
@@ -57,6 +61,10 @@ const KINDS: &[(&str, Kind)] = &[
     ("unreadable-die", Kind::UnreadableDie),
     ("ignore-flush", Kind::IgnoreFlush),
     ("lost-interrupt", Kind::LostInterrupt),
+    ("duplicate-interrupt", Kind::DuplicateInterrupt),
+    ("completion-timeout", Kind::CompletionTimeout),
+    ("poisoned-tlp", Kind::PoisonedTlp),
+    ("link-retrain", Kind::LinkRetrain),
     ("link-down", Kind::LinkDown),
     ("fatal", Kind::Fatal),
 ];
@@ -107,6 +115,10 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
         Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie => die(fields, kind)?,
         Kind::IgnoreFlush => What::IgnoreFlush(duration(fields)?),
         Kind::LostInterrupt => What::LostInterrupt,
+        Kind::DuplicateInterrupt => What::DuplicateInterrupt,
+        Kind::CompletionTimeout => What::CompletionTimeout(span()?),
+        Kind::PoisonedTlp => What::PoisonedTlp,
+        Kind::LinkRetrain => What::LinkRetrain(span()?),
         Kind::LinkDown => What::LinkDown,
         Kind::Fatal => What::Fatal,
     })
@@ -172,7 +184,8 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
         return Some(When::At(Span::ZERO));
     }
     let needs_no_command = of_dies
-        || matches!(kind, Kind::IgnoreFlush | Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
+        || matches!(kind, Kind::IgnoreFlush | Kind::StuckMedium | Kind::LinkDown | Kind::Fatal)
+        || kind == Kind::LinkRetrain;
     if needs_no_command && fields.has("at") {
         return fields.span("at", Optional, Span::ZERO..=LONGEST).map(When::At);
     }

@@ -267,6 +267,13 @@ impl Plan {
         }
     }
 
+    /// The plan for another drive of its kind: the names that hosts know it by have this number.
+    #[must_use]
+    pub fn numbered(&self, number: u64) -> Plan {
+        let device = Device { number, ..self.device.clone() };
+        Plan { device, ..self.clone() }
+    }
+
     /// The plan for a drive that serves clients: its medium stores every byte. All front ends use it.
     ///
     /// # Errors

@@ -35,6 +35,16 @@ impl Rt {
         }
     }
 
+    /// Returns true if the world has a table of request traces.
+    pub fn has_traces(&self) -> bool {
+        self.traces().is_some()
+    }
+
+    /// Names of the stages of its table, in their order; none without one.
+    pub fn stage_names(&self) -> &'static [&'static str] {
+        self.traces().map_or(&[], Traces::names)
+    }
+
     /// Returns a handle whose queue numbers, for request traces, begin with `first`: several devices with
     /// equal queue numbers can then share a table.
     pub fn queues_from(&self, first: u16) -> Rt {

@@ -9,7 +9,9 @@
 //! A device thread takes a lock only after a request, never for a command.
 
 mod drive;
+mod http;
 mod metrics;
+mod page;
 mod socket;
 mod verbs;
 
@@ -20,13 +22,15 @@ use std::task::Poll;
 
 use bus::listen::Stop;
 use plan::Plan;
-use runtime::Rt;
+use runtime::{Log, Rt, STD_CLOCK};
 use world::interfaces::Row;
 
 use crate::Client;
 
 pub use drive::Drive;
-pub use metrics::{Metrics, MetricsError};
+pub use http::HttpError;
+pub use metrics::Metrics;
+pub use page::Page;
 pub use socket::{ControlSocket, LINE_BYTES_MAX};
 pub use verbs::{VERBS, Verb};
 
@@ -75,7 +79,8 @@ impl Control {
         self.with(Drive::new(row, address, plan.clone(), number, watched, &self.stop))
     }
 
-    /// Adds the address of a client that shares a drive: its connections are known, and no more.
+    /// Adds the address of a client that shares a drive: its connections, commands and, unless it has an
+    /// extent of its own, faults.
     pub(crate) fn add_shared(
         &self,
         row: &'static Row,
@@ -83,7 +88,8 @@ impl Control {
         plan: &Plan,
         client: Option<&Client>,
     ) -> Arc<Drive> {
-        let drive = Drive::new(row, address, plan.clone(), 0, false, &self.stop);
+        let watched = self.reopen.is_some();
+        let drive = Drive::new(row, address, plan.clone(), 0, watched, &self.stop);
         self.with(drive.shared_by(client.map(|client| client.name.as_str())))
     }
 
@@ -98,18 +104,43 @@ impl Control {
     }
 }
 
-/// Waits until `check` returns true. It is called in passes of the executor, not by a timer, which would
-/// keep an idle executor from sleeping.
+/// An executor for a device: with a table of request traces, if it is watched.
+pub(crate) fn executor(row: &Row, watched: bool) -> Rt {
+    let traces = watched.then(|| device::meter::traces(row.stages));
+    device::meter::beside_traces(&Rt::live(&STD_CLOCK, traces, Log::Off))
+}
+
+/// Result of a check in a pass of the executor.
+pub(crate) enum Look {
+    Ready,
+    /// Something was done: the next pass checks again.
+    Busy,
+    Idle,
+}
+
+/// Waits until `check` returns true.
 pub(crate) async fn polled(rt: &Rt, mut check: impl FnMut() -> bool) {
+    looked(rt, || if check() { Look::Ready } else { Look::Idle }).await;
+}
+
+/// Waits until `check` is ready. It is called in passes of the executor, not by a timer, which would keep an
+/// idle executor from sleeping.
+pub(crate) async fn looked(rt: &Rt, mut check: impl FnMut() -> Look) {
     /// Passes after which the task is polled less often, some tens of microseconds.
     const PASSES_UNTIL_PATIENT: u32 = 4_096;
     let mut passes = 0_u32;
     std::future::poll_fn(|cx| {
-        if check() {
-            rt.progress();
-            return Poll::Ready(());
+        match check() {
+            Look::Ready => {
+                rt.progress();
+                return Poll::Ready(());
+            }
+            Look::Busy => {
+                rt.progress();
+                passes = 0;
+            }
+            Look::Idle => passes = passes.saturating_add(1),
         }
-        passes = passes.saturating_add(1);
         rt.poll_again(cx, passes > PASSES_UNTIL_PATIENT);
         Poll::Pending
     })

@@ -14,10 +14,10 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
-use runtime::{Either, Log, Pool, Rt, STD_CLOCK, race};
+use runtime::{Either, Pool, Rt, race};
 use wire::Lba;
 
-use crate::control::{Control, Drive};
+use crate::control::{Control, Drive, executor};
 use crate::plan_for_clients;
 use plan::Plan;
 use world::device::{Clock, Device, MediumState};
@@ -237,8 +237,9 @@ fn run_once(
 ) -> Result<(MediumState, bool), RunError> {
     let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
     let shared = world::shared(row, &plan)?;
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let (port, watched) = (shared.device(&rt), drive.is_watched());
+    let watched = drive.is_watched();
+    let rt = executor(row, watched);
+    let port = shared.device(&rt);
     let device = Device::start_with(row, port, kept, Clock::Wall, &plan, watched)?;
     let host = shared.host(&rt);
     let serving = async {

@@ -44,7 +44,7 @@ mod net;
 mod one_device;
 mod one_thread;
 
-pub use control::{Control, ControlSocket, Metrics};
+pub use control::{Control, ControlSocket, Metrics, Page};
 pub use events::Events;
 pub use extents::{Client, ClientError};
 pub use front_end::{Addresses, FrontEnd, Hosts, Job, Limits};

@@ -1,6 +1,7 @@
 //! The device side of a world: medium, front end and fault injection. The types are the same with and without
 //! faults; without faults a command pays a few predictable branches.
 
+mod live;
 mod retime;
 mod stats;
 
@@ -20,6 +21,7 @@ use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
 use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
+pub use live::{Copied, DieView, copy_to_file};
 use plan::{Flash, MediumPace, Plan, Start};
 pub use stats::FlashStats;
 
@@ -312,7 +314,7 @@ impl Device {
         let (medium, dies) = Device::medium(&rt, state, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
         if watched {
-            faults.meter.watch();
+            faults.meter.watch(&rt);
         }
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
@@ -333,15 +335,13 @@ impl Device {
         hosts: u16,
     ) -> Result<(Device, Shared), RunError> {
         let (medium, _) = Device::medium(rt, state, Clock::Wall, plan)?;
-        let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
-        let store = Rc::new(Faulty::new(rt, Rc::new(Reach::whole(&medium)), harm));
+        let faults = Faults::start(rt, &[], plan.run.seed);
+        let store = Rc::new(Faulty::new(rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         let Some(shared) = (row.share)(store, plan, hosts) else {
             return Err(MediumError::OneHost { interface: row.name }.into());
         };
-        Ok((
-            Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
-            shared,
-        ))
+        let backing = DeviceBacking::Medium(medium);
+        Ok((Device { backing, faults: Some(faults), rt: rt.clone() }, shared))
     }
 
     /// Builds a device of which each client reaches one of `ranges`. No controller is started.
@@ -366,13 +366,16 @@ impl Device {
                 })?);
             let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
             let store = Rc::new(Faulty::new(rt, Rc::new(Reach::Part(part.clone())), harm));
+            let plan = &plan.numbered(range.from);
             let Some(side) = (front::<P>(row)?.divide)(store, rt, plan) else {
                 return Err(MediumError::OneClient { interface: row.name }.into());
             };
             extents.push(Extent { part, side });
         }
-        let backing = DeviceBacking::Medium(medium);
-        Ok((Device { backing, faults: None, rt: rt.clone() }, extents))
+        Ok((
+            Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
+            extents,
+        ))
     }
 
     /// Flushes the buffers of the medium. Errors are ignored.
@@ -454,19 +457,6 @@ impl Device {
                 all.try_fold(first, |sum, one| Some(sum.and(one?)))
             }
             DeviceBacking::Bare(chips) => Some(FlashStats::of(chips, None)),
-        }
-    }
-
-    /// Whether a fault has taken the link down.
-    pub fn is_down(&self) -> bool {
-        self.faults.as_ref().is_some_and(|faults| faults.is_down())
-    }
-
-    /// Waits until a fault takes the link down. Never returns without such a fault.
-    pub async fn link_down(&self, rt: &Rt) {
-        match &self.faults {
-            Some(faults) => faults.link_down(rt).await,
-            None => core::future::pending().await,
         }
     }
 

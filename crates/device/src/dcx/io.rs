@@ -52,7 +52,7 @@ impl<M: Media> Payload for Head<'_, M> {
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Executes one command, from fetch to report.
     pub(super) async fn execute(&self, number: u16, job: Job) {
-        let since = self.faults.meter.begins(&self.rt);
+        let since = self.faults.meter.begins(&self.rt, 1, number);
         self.port.spend(self.costs.parse).await;
         let queue = &self.queues[usize::from(job.queue)];
         let (entry, request) = (&job.entry, job.entry.parse());
@@ -98,6 +98,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             self.rt.log("device", "no interrupt", u64::from(queue.number), entry.slot().into());
         } else if let Some(open) = queue.open.get().filter(|open| open.signals) {
             self.port.interrupt(open.vector);
+            if self.faults.is_on() && self.faults.is_repeated(queue.number + 1, entry.slot()) {
+                self.port.interrupt(open.vector);
+            }
         }
     }
 

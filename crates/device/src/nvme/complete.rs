@@ -112,6 +112,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
         } else if let Some(vector) = place.vector {
             self.signal(vector, qid, cqe.status());
+            if self.faults.is_on() && self.faults.is_repeated(qid.0, cqe.cid.get()) {
+                self.rt.log("device", "interrupt again", u64::from(qid.0), cqe.cid.get().into());
+                self.signal(vector, qid, cqe.status());
+            }
         }
     }
 }

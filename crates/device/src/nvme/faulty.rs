@@ -41,6 +41,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if effect.silent {
             self.faults.silence(&order);
         }
+        if effect.twice {
+            self.faults.repeat(&order);
+        }
         self.slots[usize::from(number)].after.set(effect);
         if order.is_read() {
             self.harm_medium(number, &order, job);
@@ -54,6 +57,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let effect = self.slots[usize::from(number)].after.take();
         if let Some((behind, at_most)) = effect.reorder {
             self.faults.others(&self.rt, job.qid.0, behind, at_most).await;
+            self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
+        }
+        let retrains = self.faults.retrains_for(&self.rt);
+        if retrains > Span::ZERO {
+            self.rt.sleep(retrains).await;
             self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
         }
     }

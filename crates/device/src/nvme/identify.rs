@@ -20,9 +20,10 @@ use super::{
     UNCORRECTABLE_BYTES_MAX, keep_alive,
 };
 
-/// NVMe qualified name of the subsystem, based on a UUID (NVMe base 2.0, 4.5).
-const SUBNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:d0078e11-0000-4000-8000-000000000001";
-const SERIAL: &str = "DOORBELL0001";
+/// NVMe qualified name of the subsystem, based on a UUID (NVMe base 2.0, 4.5): this, and twelve digits.
+const SUBNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:d0078e11-0000-4000-8000-";
+/// Drives with different names: 48 bits, those of the last part of a UUID.
+const NUMBERS: u64 = 1 << 48;
 const MODEL: &str = "doorbell programmable SSD";
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 /// Bits of DLFEAT (NVM command set 1.0, 4.1.5.1).
@@ -31,8 +32,12 @@ const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
 /// EUI-64 of the first namespace created; those of the others follow consecutively.
 const EUI64: u64 = u64::from_be_bytes(*b"doorbell");
 
-fn eui64(ns: Namespace) -> [u8; 8] {
-    (EUI64 + u64::from(ns.serial)).to_be_bytes()
+/// Bits of the EUI-64 for the namespaces of a drive; those above are of the drive.
+const EUI64_SERIAL_LOG2: u32 = 16;
+
+fn eui64(ns: Namespace, drive: u64) -> [u8; 8] {
+    let of_drive = EUI64.wrapping_add(drive << EUI64_SERIAL_LOG2);
+    of_drive.wrapping_add(ns.serial.into()).to_be_bytes()
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -82,7 +87,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             cns::NAMESPACE_DESCRIPTORS => {
                 let (_, ns) = self.active_at(nsid)?;
-                let eui64 = Some(eui64(ns));
+                let eui64 = Some(eui64(ns, self.options.number));
                 let descriptors =
                     IdDescriptors { eui64, csi: Some(csi::NVM), ..Default::default() };
                 *page = descriptors.to_bytes();
@@ -131,7 +136,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let mut c = IdentifyController::new_zeroed();
         let (vendor, subsystem_vendor) = self.options.pci_vendors;
         (c.vid, c.ssvid) = (vendor.into(), subsystem_vendor.into());
-        c.sn = ascii_padded(SERIAL).expect("ASCII");
+        let number = self.options.number.wrapping_add(1) % NUMBERS;
+        // At most 8 and 12 characters of 20.
+        let serial = format!("DOORBELL{:04}", number % 1_000_000_000_000);
+        c.sn = ascii_padded(&serial).expect("ASCII");
         c.mn = ascii_padded(MODEL).expect("ASCII");
         c.fr = ascii_padded(FIRMWARE).expect("ASCII");
         c.mdts = (self.options.transfer_bytes_max / 4096).ilog2() as u8;
@@ -174,7 +182,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         c.sgls = (sgls::ANY_BYTE | sgls::BIT_BUCKET | sgls::LONGER).into();
         c.vwc = vwc::PRESENT | vwc::BROADCAST_FLUSH;
         // AWUN and AWUPF of zero: single blocks are written atomically; larger writes are not.
-        c.subnqn[..SUBNQN.len()].copy_from_slice(SUBNQN.as_bytes());
+        let subnqn = format!("{SUBNQN}{number:012x}");
+        c.subnqn[..subnqn.len()].copy_from_slice(subnqn.as_bytes());
         self.describe_power(&mut c);
         c
     }
@@ -197,7 +206,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         n.dlfeat = DEALLOCATED_IS_ZERO | WRITE_ZEROES_DEALLOCATES;
         let (one, all) = self.copy_blocks_max(ns);
         (n.mssrl, n.mcl, n.msrc) = (one.into(), all.into(), COPY_RANGES_MAX as u8 - 1);
-        n.eui64 = eui64(ns);
+        n.eui64 = eui64(ns, self.options.number);
         n.nvmcap = (u128::from(ns.blocks) * u128::from(self.block_bytes)).into();
         let formats = self.namespaces.formats();
         (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns));

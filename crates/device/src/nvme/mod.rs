@@ -109,6 +109,9 @@ pub struct Options {
     /// Under weighted round robin, the number of urgent commands after which one of another class is served.
     /// `None`: the urgent class has strict priority, as in NVMe. At least 1.
     pub urgent_burst_max: Option<u32>,
+    /// Number of the drive among those of its kind, in its serial number, NQN and the EUI-64 of namespaces: a
+    /// host rejects a drive with the names of another.
+    pub number: u64,
     /// Controllers of the subsystem: 1 to [`CONTROLLERS_MAX`].
     pub controllers: u16,
     /// Namespaces to create on a medium without namespaces: 1 to [`NAMESPACES_MAX`].
@@ -134,6 +137,7 @@ impl Default for Options {
             transfer_bytes_max: 1 << 20,
             arbitration_burst: None,
             urgent_burst_max: None,
+            number: 0,
             controllers: 1,
             namespaces: 1,
             protection: None,

@@ -156,9 +156,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             slot.given().await;
             let job = slot.job.get();
-            let since = self.faults.meter.begins(&self.rt);
             self.rt.attach_trace(job.qid.0, job.sqe.cid.get());
             self.rt.record(self.stages.dispatch);
+            let since = self.faults.meter.begins(&self.rt, 0, number);
             if !slot.halves.borrow().is_empty() {
                 slot.completing.set(true);
                 Box::pin(self.tell_halves(slot, job.qid)).await;

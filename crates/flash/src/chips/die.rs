@@ -289,6 +289,25 @@ impl Die {
         self.turns.retain(|turn| now <= turn.end || matches!(turn.work, Work::Erase(_)));
     }
 
+    /// The operation of the array at `now`, whether it is of the collector, and the operations that wait.
+    pub(super) fn look(&self, now: Time) -> (&'static str, bool, u32) {
+        let current = |turn: &&Turn| {
+            turn.begin <= now && now < turn.end && (turn.inside || now >= turn.paused_until)
+        };
+        let waiting = self.turns.iter().filter(|turn| turn.begin > now).count() as u32;
+        match self.turns.iter().find(current) {
+            None => ("idle", false, waiting),
+            Some(turn) => {
+                let doing = match turn.work {
+                    Work::Read => "read",
+                    Work::Program(_) => "program",
+                    Work::Erase(_) => "erase",
+                };
+                (doing, turn.collects, waiting)
+            }
+        }
+    }
+
     /// Programs and erases whose end has not been observed, the last reserved first.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &Turn> {
         self.turns.iter().rev().filter(|turn| !turn.is_read())

@@ -29,6 +29,7 @@
 mod buffer;
 mod die;
 mod die_fault;
+mod inspect;
 mod journal;
 mod laid;
 mod read;
@@ -41,8 +42,9 @@ use media::nand::{Error, Geometry, Nand, PageAt, Sense, TORN_OF, Timing};
 use runtime::{Line, Rt, Span, Stage, StageName, Waits, stage};
 
 use buffer::Buffer;
-use die::{Die, Work};
+use die::Die;
 pub use die_fault::DieFault;
+pub use inspect::DieView;
 
 /// Stages recorded by chips: waiting for a die that is busy with host operations, or with GC; the array
 /// operation; waiting for a channel; the transfer.
@@ -74,7 +76,7 @@ pub struct Chips {
     nand: RefCell<Nand>,
     buffer: RefCell<Buffer>,
     /// Age of the flash at power-on, seconds.
-    age_s: u32,
+    age_s: Cell<u32>,
     channels: Vec<Line>,
     dies: Vec<RefCell<Die>>,
     health: Vec<die_fault::Health>,
@@ -185,7 +187,7 @@ impl Chips {
             options,
             shape,
             buffer: RefCell::new(buffer.unwrap_or_else(|| Buffer::new(&nand))),
-            age_s: nand.age_s(),
+            age_s: Cell::new(nand.age_s()),
             nand: RefCell::new(nand),
             channels: (0..channels).map(|_| Line::default()).collect(),
             dies: (0..shape.dies).map(|_| RefCell::default()).collect(),
@@ -217,35 +219,10 @@ impl Chips {
         self.trouble.borrow().as_ref().map(ToString::to_string)
     }
 
-    /// Power cut, now: operations in progress are torn unless capacitors complete them, and queued operations
-    /// have no effect. The result is determined by seed and time.
-    pub fn cut(self) -> ChipState {
-        let now = self.rt.now();
-        self.come_of_age();
-        let mut nand = self.nand.into_inner();
-        let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
-        for die in &self.dies {
-            for turn in die.borrow().under_way() {
-                let begun = turn.begin < now;
-                let done = if self.options.held_up { TORN_OF } else { turn.done_at(now) };
-                match turn.work {
-                    Work::Program(row) if begun => tear(&mut nand, self.shape, row, done, at_once),
-                    Work::Program(row) => undo(&mut nand, self.shape, row),
-                    Work::Erase(blocks) if begun => {
-                        tear_erase(&mut nand, self.shape, blocks, done, at_once);
-                    }
-                    Work::Read | Work::Erase(_) => {}
-                }
-            }
-        }
-        let buffer = self.options.protected_buffer.then(|| self.buffer.into_inner());
-        ChipState { nand, buffer }
-    }
-
     /// Updates the age of the flash.
     fn come_of_age(&self) {
         let seconds = (self.rt.now().0 / PS_PER_S) as u32;
-        self.nand.borrow_mut().age_to(self.age_s.saturating_add(seconds));
+        self.nand.borrow_mut().age_to(self.age_s.get().saturating_add(seconds));
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {

@@ -75,6 +75,26 @@ pub enum Error {
         /// Capacity in the specification, in bytes.
         expected_bytes: u64,
     },
+    /// A copy would replace this file.
+    #[error("{path}: the file exists, expected a new name")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An image cannot hold a copy of these contents.
+    #[error("the drive keeps {found}, of which an image has no copy; expected {expected}")]
+    NoCopy {
+        /// Kept data that an image has no place for.
+        found: &'static str,
+        /// Contents that can be copied.
+        expected: &'static str,
+    },
+    /// The contents were closed before all of them were copied.
+    #[error("{path}: the drive has ended before its copy, of which nothing is left")]
+    CopyEnded {
+        /// The image that was to be.
+        path: PathBuf,
+    },
     /// Another [`Contents`](super::Contents), here or in another process, has the file open.
     #[error("{path}: the image is in use, expected to be its only user")]
     InUse {

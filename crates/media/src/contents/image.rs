@@ -117,6 +117,29 @@ impl Image {
     }
 }
 
+impl Image {
+    /// First offset from `at` on that may hold data: holes of the file and regions that were never written
+    /// are skipped.
+    pub(super) fn data_from(&self, at: u64, capacity: u64) -> u64 {
+        let region = (at / REGION_BYTES) as usize;
+        let used = self.may_hold_data[region..].iter().position(|used| *used);
+        let used = used.map_or(capacity, |skipped| match skipped {
+            0 => at,
+            skipped => (region + skipped) as u64 * REGION_BYTES,
+        });
+        // With memory in front of the file, a hole may have data there.
+        if used >= capacity || self.paged.is_some() {
+            return used;
+        }
+        match rustix::fs::seek(self.disk.0.file(), rustix::fs::SeekFrom::Data(used)) {
+            Ok(data) => data.min(capacity),
+            Err(rustix::io::Errno::NXIO) => capacity,
+            // A file system that does not know holes.
+            Err(_) => used,
+        }
+    }
+}
+
 impl<D: Disk> Image<D> {
     /// An image on a disk that already has the capacity.
     fn over(disk: D, path: PathBuf, capacity_bytes: u64, may_hold_data: bool) -> Image<D> {

@@ -14,6 +14,7 @@
 //! clients: `serve::plan_for_clients` gives each front end the plan as served, and rejects one of stamps.
 
 mod beside;
+mod copy;
 mod error;
 mod filled;
 mod image;
@@ -29,6 +30,7 @@ use std::path::PathBuf;
 
 use crate::files::Files;
 use beside::Beside;
+pub use copy::{Chunk, Copied, write_image};
 pub use error::Error;
 pub use filled::Fill;
 use filled::Filled;
@@ -117,6 +119,8 @@ pub struct Contents {
     label: Label,
     /// `None` until metadata are first set.
     metadata: Option<Beside>,
+    /// A copy of the contents that is being made.
+    copy: Option<Box<copy::Copying>>,
     capacity_bytes: u64,
     block_bytes: u32,
 }
@@ -176,7 +180,7 @@ impl Contents {
                 return Err(Error::StampsInFile { path });
             }
         };
-        Ok(Contents { store, label, metadata: None, capacity_bytes, block_bytes })
+        Ok(Contents { store, label, metadata: None, copy: None, capacity_bytes, block_bytes })
     }
 
     /// The last label that was set; empty at first.
@@ -249,9 +253,13 @@ impl Contents {
         Ok(())
     }
 
-    /// Resets the metadata of blocks whose data are written or discarded.
+    /// Before these bytes are written or discarded: a copy in progress takes the old ones, and the metadata
+    /// of their blocks are reset.
     #[inline]
-    fn forget_metadata(&mut self, offset_bytes: u64, bytes: u64) {
+    fn will_change(&mut self, offset_bytes: u64, bytes: u64) {
+        if self.copy.is_some() {
+            self.copy_before(offset_bytes, bytes);
+        }
         if let Some(metadata) = &mut self.metadata {
             let block = u64::from(self.block_bytes);
             metadata.forget(offset_bytes / block, bytes / block);
@@ -358,7 +366,7 @@ impl Contents {
     pub fn write(&mut self, offset_bytes: u64, src: &[u8]) -> Result<(), Error> {
         let bytes = src.len() as u64;
         self.check(offset_bytes, bytes)?;
-        self.forget_metadata(offset_bytes, bytes);
+        self.will_change(offset_bytes, bytes);
         match &mut self.store {
             Store::Everything(sparse) => sparse.runs_mut(offset_bytes, bytes, &mut |at, run| {
                 run.copy_from_slice(&src[at as usize..][..run.len()]);
@@ -388,7 +396,7 @@ impl Contents {
     ) -> Result<(), Error> {
         let bytes = u64::from(bytes);
         self.check(offset_bytes, bytes)?;
-        self.forget_metadata(offset_bytes, bytes);
+        self.will_change(offset_bytes, bytes);
         let mut f = |at: u64, run: &mut [u8]| f(at as u32, run);
         match &mut self.store {
             Store::Everything(sparse) => sparse.runs_mut(offset_bytes, bytes, &mut f),
@@ -436,7 +444,7 @@ impl Contents {
     /// range may be zeros already.
     pub fn discard(&mut self, offset_bytes: u64, bytes: u64) -> Result<(), Error> {
         self.check(offset_bytes, bytes)?;
-        self.forget_metadata(offset_bytes, bytes);
+        self.will_change(offset_bytes, bytes);
         match &mut self.store {
             Store::Everything(sparse) => sparse.discard(offset_bytes, bytes),
             Store::Stamps(stamps) => stamps.discard(offset_bytes, bytes),

@@ -102,6 +102,11 @@ impl Disks {
         }
     }
 
+    /// Accesses the contents, beside the commands.
+    pub fn with_contents<T>(&self, access: impl FnOnce(&mut Contents) -> T) -> T {
+        self.contents.with_contents(access)
+    }
+
     /// Returns the contents, for use after a power cut or by another device.
     pub fn into_contents(self) -> Contents {
         self.contents.into_contents()

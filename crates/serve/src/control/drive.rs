@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bus::listen::Stop;
+use device::faults::Faults;
 use device::meter::{Snapshot, Totals};
 use plan::Plan;
 use runtime::{Rt, STD_CLOCK, Span, Time, WallClock};
-use world::device::Device;
+use world::device::{Copied, Device, DieView, copy_to_file};
 use world::interfaces::Row;
 
-use super::polled;
+use super::{Look, looked};
 use crate::net::socket::Stream;
 
 /// Time limit for the answer of a device thread.
@@ -29,11 +32,17 @@ pub struct Drive {
     /// Name of the client of this address.
     client: String,
     pub(super) shared: bool,
+    /// Shared, and this client has an extent of its own.
+    pub(super) divided: bool,
     pub(super) watched: bool,
     stop: Arc<Stop>,
     asked: AtomicU32,
     done: AtomicU32,
     running: AtomicBool,
+    /// A copy is being made.
+    copies: AtomicBool,
+    /// Of the copy: the longest time that commands waited for it, nanoseconds.
+    pause_ns: AtomicU64,
     pub(super) settings: Mutex<Settings>,
     posted: Mutex<Posted>,
     clients: Mutex<Clients>,
@@ -48,6 +57,18 @@ pub(super) struct Settings {
     pub(super) paused: bool,
     pub(super) powered: bool,
     save: bool,
+    /// Receives the copy that is to begin.
+    copy: Option<Sender<Result<Copied, String>>>,
+    /// Program/erase cycles and years that are to be added.
+    wear: Option<(u32, u32)>,
+}
+
+/// A copy that was written.
+pub(super) struct Fork {
+    pub(super) bytes: u64,
+    /// Longest time that commands waited for it, and the time until it was written.
+    pub(super) pause: Span,
+    pub(super) took: Span,
 }
 
 /// The latest counts and results of the device thread.
@@ -63,6 +84,7 @@ pub(super) struct Posted {
     flushes_ignored_before: u64,
     /// Statistics of flash, as lines of text.
     pub(super) flash: Vec<String>,
+    pub(super) dies: Vec<DieView>,
     /// Why the last request could not be applied.
     pub(super) failed: Option<String>,
 }
@@ -126,18 +148,22 @@ impl Drive {
         stop: &Arc<Stop>,
     ) -> Drive {
         let times = BTreeMap::new();
-        let settings = Settings { plan, times, paused: false, powered: true, save: false };
+        let (paused, powered, save) = (false, true, false);
+        let settings = Settings { plan, times, paused, powered, save, copy: None, wear: None };
         Drive {
             name: address.display().to_string(),
             row,
             number,
             client: String::new(),
             shared: false,
+            divided: false,
             watched,
             stop: stop.clone(),
             asked: AtomicU32::new(0),
             done: AtomicU32::new(0),
             running: AtomicBool::new(false),
+            copies: AtomicBool::new(false),
+            pause_ns: AtomicU64::new(0),
             settings: Mutex::new(settings),
             posted: Mutex::default(),
             clients: Mutex::default(),
@@ -146,7 +172,8 @@ impl Drive {
 
     /// The drive of several addresses, this one for a client of this name.
     pub(super) fn shared_by(self, client: Option<&str>) -> Drive {
-        Drive { shared: true, client: client.unwrap_or_default().to_owned(), ..self }
+        let divided = client.is_some();
+        Drive { shared: true, divided, client: client.unwrap_or_default().to_owned(), ..self }
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
@@ -203,6 +230,45 @@ impl Drive {
     pub(super) fn save(&self) -> Result<(), String> {
         self.settings().save = true;
         self.ask()
+    }
+
+    /// Wears flash by program/erase cycles and years.
+    pub(super) fn wear(&self, cycles: u32, years: u32) -> Result<(), String> {
+        self.must_run()?;
+        self.settings().wear = Some((cycles, years));
+        self.ask()
+    }
+
+    fn must_run(&self) -> Result<(), String> {
+        match self.is_running() {
+            true => Ok(()),
+            false => Err(format!("{}: the drive is off, expected a client or power", self.name)),
+        }
+    }
+
+    /// Copies the state to a new file while the drive goes on, and waits until that is written.
+    pub(super) fn fork(&self, path: &Path) -> Result<Fork, String> {
+        self.must_run()?;
+        if self.copies.swap(true, Ordering::AcqRel) {
+            return Err(format!("{}: another fork is being written, expected its end", self.name));
+        }
+        let forked = self.copy_to(path);
+        self.copies.store(false, Ordering::Release);
+        forked
+    }
+
+    fn copy_to(&self, path: &Path) -> Result<Fork, String> {
+        let (since, (to, begun)) = (STD_CLOCK.now(), channel());
+        self.pause_ns.store(0, Ordering::Relaxed);
+        self.settings().copy = Some(to);
+        let asked = self.ask();
+        self.settings().copy = None;
+        asked?;
+        let ended = || format!("{}: the drive has ended before its copy", self.name);
+        let copied = begun.try_recv().map_err(|_| ended())??;
+        let bytes = copy_to_file(copied, path).map_err(|error| error.to_string())?;
+        let pause = Span::ns(self.pause_ns.load(Ordering::Relaxed));
+        Ok(Fork { bytes, pause, took: STD_CLOCK.now().since(since) })
     }
 
     /// Cuts the power, and waits until the device has ended.
@@ -267,29 +333,34 @@ impl Drive {
     pub(crate) async fn attend(&self, rt: &Rt, device: &Device, mut seen: u32) {
         self.post(rt, device);
         loop {
-            let news = || self.asked.load(Ordering::Relaxed) != seen || self.stop.is_requested();
-            polled(rt, news).await;
+            looked(rt, || self.look(device, seen)).await;
             if self.stop.is_requested() {
                 return;
             }
             seen = self.asked.load(Ordering::Acquire);
-            let (mut paused, powered, save) = self.apply(rt, device);
-            if !powered {
+            let mut next = self.apply(rt, device);
+            if !next.powered {
                 return;
             }
-            if save {
+            if next.save || next.copy.is_some() {
                 device.flush().await;
+            }
+            if let Some(to) = next.copy.take() {
+                let copied = self.timed(|| device.copy());
+                // Without a receiver the request has been given up.
+                let _ = to.send(copied);
             }
             self.post(rt, device);
             self.done.store(seen, Ordering::Release);
             // The thread sleeps here: no task of the device goes on.
-            while paused && !self.stop.is_requested() {
-                self.stop.sleep(CHECK);
+            while next.paused && !self.stop.is_requested() {
+                if !self.continue_copy(device) {
+                    self.stop.sleep(CHECK);
+                }
                 let asked = self.asked.load(Ordering::Acquire);
                 if asked != seen {
-                    let powered;
-                    (paused, powered, _) = self.apply(rt, device);
-                    if !powered {
+                    next = self.apply(rt, device);
+                    if !next.powered {
                         return;
                     }
                     self.post(rt, device);
@@ -300,33 +371,89 @@ impl Drive {
         }
     }
 
-    /// Returns whether the drive is paused, has power, and is to save.
-    fn apply(&self, rt: &Rt, device: &Device) -> (bool, bool, bool) {
+    /// As [`attend`](Drive::attend), for the controller of one of the clients that share a device.
+    pub(crate) async fn attend_one(&self, rt: &Rt, faults: &Rc<Faults>, mut seen: u32) {
+        loop {
+            self.post_counts(rt, faults);
+            self.done.store(seen, Ordering::Release);
+            super::polled(rt, || self.asked.load(Ordering::Relaxed) != seen).await;
+            seen = self.asked.load(Ordering::Acquire);
+            faults.set(rt, &self.settings().plan.faults);
+        }
+    }
+
+    fn look(&self, device: &Device, seen: u32) -> Look {
+        if self.asked.load(Ordering::Relaxed) != seen || self.stop.is_requested() {
+            Look::Ready
+        } else if self.continue_copy(device) {
+            Look::Busy
+        } else {
+            Look::Idle
+        }
+    }
+
+    fn continue_copy(&self, device: &Device) -> bool {
+        self.copies.load(Ordering::Relaxed) && self.timed(|| device.copy_some())
+    }
+
+    /// Runs a part of a copy, and notes the longest.
+    fn timed<T>(&self, part: impl FnOnce() -> T) -> T {
+        let since = STD_CLOCK.now();
+        let result = part();
+        let ns = STD_CLOCK.now().since(since).as_ns();
+        self.pause_ns.fetch_max(ns, Ordering::Relaxed);
+        result
+    }
+
+    fn apply(&self, rt: &Rt, device: &Device) -> Next {
         let mut settings = self.settings();
         if let Some(faults) = device.faults() {
             faults.set(rt, &settings.plan.faults);
         }
+        let mut failed = None;
         if !settings.times.is_empty() {
-            locked(&self.posted).failed = device.retime(&settings.plan).err();
+            failed = device.retime(&settings.plan).err();
         }
-        (settings.paused, settings.powered, std::mem::take(&mut settings.save))
+        if let Some((cycles, years)) = settings.wear.take() {
+            failed = failed.or(device.wear_out(cycles, years).err());
+        }
+        locked(&self.posted).failed = failed;
+        let Settings { paused, powered, .. } = *settings;
+        let (save, copy) = (std::mem::take(&mut settings.save), settings.copy.take());
+        Next { paused, powered, save, copy }
     }
 
     fn post(&self, rt: &Rt, device: &Device) {
-        let mut posted = locked(&self.posted);
         if let Some(faults) = device.faults() {
-            posted.now = faults.meter.snapshot(rt.now());
-            posted.flushes_ignored = faults.harm.flushes_ignored();
-            posted.faults_now = faults.counts().into_iter().collect();
+            self.post_counts(rt, faults);
         }
+        let mut posted = locked(&self.posted);
+        posted.dies = device.dies();
         posted.flash = device
             .flash_stats()
             .map_or_else(Vec::new, |stats| stats.lines(rt.now().since(Time::ZERO)));
     }
 
+    fn post_counts(&self, rt: &Rt, faults: &Faults) {
+        let mut posted = locked(&self.posted);
+        posted.now = faults.meter.snapshot(rt.now());
+        posted.flushes_ignored = faults.harm.flushes_ignored();
+        posted.faults_now = faults.counts().into_iter().collect();
+    }
+
+    /// Takes the counts of a controller that ends.
+    pub(crate) fn account_one(&self, rt: &Rt, faults: &Faults) {
+        self.post_counts(rt, faults);
+        self.add_counts();
+    }
+
     /// Takes the counts of a device that ends.
     pub(crate) fn account(&self, rt: &Rt, device: &Device) {
         self.post(rt, device);
+        self.add_counts();
+    }
+
+    fn add_counts(&self) {
         let mut posted = locked(&self.posted);
         let Posted { now, before, .. } = &mut *posted;
         for (before, now) in before.iter_mut().zip(&mut now.kinds) {
@@ -337,4 +464,12 @@ impl Drive {
         }
         posted.flushes_ignored_before += std::mem::take(&mut posted.flushes_ignored);
     }
+}
+
+/// Work of a device thread after a request.
+struct Next {
+    paused: bool,
+    powered: bool,
+    save: bool,
+    copy: Option<Sender<Result<Copied, String>>>,
 }

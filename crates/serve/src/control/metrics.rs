@@ -3,31 +3,18 @@
 //! One client at a time, with limits on the length and the time of its request.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use device::meter::Kind;
-use runtime::{STD_CLOCK, Span, WallClock};
+use runtime::Span;
+use world::device::DieView;
 
 use super::Control;
 use super::drive::{Drive, Posted};
-
-const REQUEST_BYTES_MAX: usize = 8 << 10;
-const REQUEST: Span = Span::s(2);
-
-/// Why metrics cannot be served at an address.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MetricsError {
-    /// The address cannot be bound.
-    #[error("{address}: {error}, expected an address to listen at")]
-    Bind { address: SocketAddr, error: io::Error },
-    /// Other machines can reach the address.
-    #[error("{address}: expected a loopback address, or a token")]
-    Open { address: SocketAddr },
-}
+use super::http::{self, HttpError, Request};
+use super::verbs::stage_means;
 
 /// A socket that serves metrics.
 pub struct Metrics {
@@ -40,13 +27,8 @@ impl Metrics {
     ///
     /// # Errors
     /// The address is not of the loopback and there is no token, or it cannot be bound.
-    pub fn bind(address: SocketAddr, token: Option<String>) -> Result<Metrics, MetricsError> {
-        if !address.ip().to_canonical().is_loopback() && token.is_none() {
-            return Err(MetricsError::Open { address });
-        }
-        let failed = |error| MetricsError::Bind { address, error };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+    pub fn bind(address: SocketAddr, token: Option<String>) -> Result<Metrics, HttpError> {
+        let listener = http::bind(address, token.is_some())?;
         Ok(Metrics { listener, token })
     }
 
@@ -69,60 +51,26 @@ impl Metrics {
         }
     }
 
-    fn client(&self, mut stream: &TcpStream, control: &Control) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(Duration::from_nanos(REQUEST.as_ns())))?;
-        let (mut request, since) = (Vec::new(), STD_CLOCK.now());
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            let left = (since + REQUEST).since(STD_CLOCK.now());
-            if left == Span::ZERO || request.len() > REQUEST_BYTES_MAX {
-                return Ok(());
-            }
-            stream.set_read_timeout(Some(Duration::from_nanos(left.as_ns().max(1_000_000))))?;
-            let mut some = [0; 1024];
-            match stream.read(&mut some)? {
-                0 => return Ok(()),
-                got => request.extend_from_slice(&some[..got]),
-            }
-        }
-        let request = String::from_utf8_lossy(&request);
+    fn client(&self, stream: &TcpStream, control: &Control) -> io::Result<()> {
+        let Some(request) = http::read(stream, 0)? else { return Ok(()) };
         let (status, body) = match self.refusal(&request) {
             Some(status) => (status, format!("{status}\n")),
             None => ("200 OK", text(control)),
         };
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(body.as_bytes())
+        http::reply(stream, status, "text/plain; version=0.0.4; charset=utf-8", &body)
     }
 
     /// Status of a request that gets no metrics.
-    fn refusal(&self, request: &str) -> Option<&'static str> {
-        let mut lines = request.lines();
-        let mut words = lines.next().unwrap_or_default().split(' ');
-        let (method, path) = (words.next(), words.next().unwrap_or_default());
-        if method != Some("GET") {
+    fn refusal(&self, request: &Request) -> Option<&'static str> {
+        if request.method != "GET" {
             return Some("405 Method Not Allowed");
         }
-        if path.split('?').next() != Some("/metrics") {
+        if request.path != "/metrics" {
             return Some("404 Not Found");
         }
         let token = self.token.as_ref()?;
-        let given = lines.filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
-            let value = value.trim().strip_prefix("Bearer ")?;
-            name.eq_ignore_ascii_case("authorization").then_some(value)
-        });
-        let same = given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes()));
-        (!same).then_some("401 Unauthorized")
+        (!request.has_token(token)).then_some("401 Unauthorized")
     }
-}
-
-/// Compares in a time that does not tell how much is equal.
-fn equal(one: &[u8], two: &[u8]) -> bool {
-    one.len() == two.len() && one.iter().zip(two).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
 /// A label's value: backslash, quote and line feed are escaped.
@@ -161,6 +109,32 @@ fn samples(metric: &str, drive: &Drive, posted: &Posted) -> Samples {
             }
             all
         }
+        "doorbell_command_stage_seconds" => {
+            let mut all = Samples::new();
+            for (place, kind) in Kind::ALL.iter().enumerate() {
+                for (stage, us) in stage_means(&posted.now.kinds[place]) {
+                    let labels = format!("{{drive={name},kind=\"{}\",stage=", kind.word());
+                    all.push((format!("{labels}{}}}", quoted(stage)), seconds((us * 1e3) as u64)));
+                }
+            }
+            all
+        }
+        "doorbell_commands_in_device" => {
+            let window_ns = device::meter::SECONDS * 1_000_000_000;
+            let kinds = Kind::ALL.iter().zip(&posted.now.kinds);
+            let labels = |kind: &Kind| format!("{{drive={name},kind=\"{}\"}}", kind.word());
+            let mean = |ns: u64| format!("{:.6}", ns as f64 / window_ns as f64);
+            kinds.map(|(kind, counts)| (labels(kind), mean(counts.latency_ns))).collect()
+        }
+        "doorbell_die_cycles" | "doorbell_die_bad_blocks" => {
+            let dies = posted.dies.iter().enumerate();
+            let value = |die: &DieView| match metric {
+                "doorbell_die_cycles" => die.cycles_mean,
+                _ => die.bad_blocks,
+            };
+            let labels = |number: usize| format!("{{drive={name},die=\"{number}\"}}");
+            dies.map(|(number, die)| (labels(number), value(die).to_string())).collect()
+        }
         "doorbell_faults_injected_total" => {
             let settings = drive.settings();
             let faults = settings.plan.faults.iter();
@@ -192,6 +166,14 @@ const METRICS: &[(&str, &str, &str)] = &[
         "summary",
         "Time of commands in the device; quantiles of 5 s.",
     ),
+    (
+        "doorbell_command_stage_seconds",
+        "gauge",
+        "Mean time of a stage, of one command in 16 in 5 s; in all, that of the commands.",
+    ),
+    ("doorbell_commands_in_device", "gauge", "Mean number of commands in the device, of 5 s."),
+    ("doorbell_die_cycles", "gauge", "Mean program/erase cycles of a die's blocks."),
+    ("doorbell_die_bad_blocks", "gauge", "Bad blocks of a die."),
     ("doorbell_faults_injected_total", "counter", "Injections of a fault."),
     ("doorbell_flushes_ignored_total", "counter", "Flushes that made nothing durable."),
     ("doorbell_clients", "gauge", "Connected clients."),
@@ -215,8 +197,7 @@ fn text(control: &Control) -> String {
     for (metric, kind, help) in METRICS {
         let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
         for (drive, posted) in &posted {
-            let is_counted = !drive.shared || metric.contains("clients");
-            for (labels, value) in samples(metric, drive, posted).iter().filter(|_| is_counted) {
+            for (labels, value) in samples(metric, drive, posted) {
                 let _ = writeln!(text, "{metric}{labels} {value}");
             }
         }
@@ -229,37 +210,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_served_without_a_token() {
-        for (address, token, served) in [
-            ("127.0.0.1:0", None, true),
-            ("[::ffff:127.0.0.1]:0", None, true),
-            ("0.0.0.0:0", None, false),
-            ("[::]:0", None, false),
-            ("192.0.2.1:0", None, false),
-            ("0.0.0.0:0", Some("secret".to_owned()), true),
-        ] {
-            let result = Metrics::bind(address.parse().expect("an address"), token);
-            match result {
-                Ok(_) => assert!(served, "{address}"),
-                Err(MetricsError::Open { .. }) => assert!(!served, "{address}"),
-                // A machine without this address.
-                Err(MetricsError::Bind { .. }) => {}
-            }
-        }
-    }
-
-    #[test]
     fn request_needs_path_and_token() {
         let address = "127.0.0.1:0".parse().expect("an address");
         let metrics = |token: Option<&str>| {
             Metrics::bind(address, token.map(str::to_owned)).expect("the loopback")
         };
         let (free, guarded) = (metrics(None), metrics(Some("secret")));
+        let refusal = |metrics: &Metrics, head: &str| metrics.refusal(&Request::of(head));
         let get = "GET /metrics HTTP/1.1\r\n";
-        assert_eq!(free.refusal(get), None);
-        assert_eq!(free.refusal("POST /metrics HTTP/1.1\r\n"), Some("405 Method Not Allowed"));
-        assert_eq!(free.refusal("GET / HTTP/1.1\r\n"), Some("404 Not Found"));
-        assert_eq!(guarded.refusal(get), Some("401 Unauthorized"));
+        assert_eq!(refusal(&free, get), None);
+        let post = refusal(&free, "POST /metrics HTTP/1.1\r\n");
+        assert_eq!(post, Some("405 Method Not Allowed"));
+        assert_eq!(refusal(&free, "GET / HTTP/1.1\r\n"), Some("404 Not Found"));
+        assert_eq!(refusal(&guarded, get), Some("401 Unauthorized"));
         for (line, status) in [
             ("Authorization: Bearer secret", None),
             ("authorization:Bearer secret", None),
@@ -267,7 +230,7 @@ mod tests {
             ("Authorization: secret", Some("401 Unauthorized")),
             ("Other: Bearer secret", Some("401 Unauthorized")),
         ] {
-            assert_eq!(guarded.refusal(&format!("{get}{line}\r\n")), status, "{line}");
+            assert_eq!(refusal(&guarded, &format!("{get}{line}\r\n")), status, "{line}");
         }
     }
 

@@ -90,7 +90,7 @@ fn client(
     loop {
         while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = buffer.drain(..=end).collect();
-            if let Some(reply) = answer(&line, control, report) {
+            if let Some(reply) = answer(&line, control, report, &|_| true) {
                 (&mut &*stream).write_all(format!("{reply}\n").as_bytes())?;
             }
             since = STD_CLOCK.now();
@@ -117,11 +117,12 @@ fn error_of(id: &Value, Failed { code, message }: &Failed) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
 }
 
-/// The reply to a line; `None` for a notification.
-fn answer(
+/// The reply to a line; `None` for a notification. Methods that `may` rejects are unknown here.
+pub(super) fn answer(
     line: &[u8],
     control: &Control,
     report: &(dyn Fn(&str, Option<&str>) + Sync),
+    may: &dyn Fn(&str) -> bool,
 ) -> Option<Value> {
     let request: Value = match serde_json::from_slice(line) {
         Ok(request) => request,
@@ -140,7 +141,13 @@ fn answer(
         let message = "expected an object with jsonrpc \"2.0\", a method and an id".to_owned();
         return Some(error_of(&Value::Null, &Failed { code: -32600, message }));
     };
-    let done = perform(control, method, request.get("params").unwrap_or(&Value::Null));
+    let done = match may(method) {
+        true => perform(control, method, request.get("params").unwrap_or(&Value::Null)),
+        false => {
+            let message = format!("{method:?}: expected it at the control socket");
+            Err(Failed { code: -32601, message })
+        }
+    };
     report(method, done.as_ref().err().map(|failed| failed.message.as_str()));
     let id = id?;
     Some(match done {
@@ -155,7 +162,7 @@ mod tests {
 
     fn replied(line: &str) -> Option<Value> {
         let control = Control::new().expect("two descriptors");
-        answer(line.as_bytes(), &control, &|_, _| ())
+        answer(line.as_bytes(), &control, &|_, _| (), &|_| true)
     }
 
     fn code(line: &str) -> Option<i64> {

@@ -1,10 +1,11 @@
 //! The verbs of the control socket: methods of JSON-RPC.
 
-use device::meter::Kind;
+use device::meter::{Counts, Kind};
 use media::Timing;
 use plan::{MediumPace, Plan};
-use runtime::{STD_CLOCK, Time, WallClock};
+use runtime::{STD_CLOCK, Span, Time, WallClock};
 use serde_json::{Map, Value, json};
+use world::device::DieView;
 
 use super::drive::Drive;
 use super::{Control, Reopen};
@@ -41,6 +42,12 @@ pub const VERBS: &[Verb] = &[
     verb("power.cut", "", "Cut the power: clients are disconnected, what is not durable is lost"),
     verb("power.restore", "", "Switch the drive on again"),
     verb("save", "", "Make everything that was written durable"),
+    verb("fork", "FILE", "Copy the drive's state to a new file while it runs"),
+    verb(
+        "wear",
+        "YEARS [CYCLES]",
+        "Wear flash by years, and by program/erase cycles of each block",
+    ),
     verb("stop", "", "Stop the server in order, as SIGTERM does"),
 ];
 
@@ -84,6 +91,10 @@ pub(super) fn perform(control: &Control, method: &str, parameters: &Value) -> An
             let drive = one(control, text("drive"))?;
             let reopen =
                 control.reopen.as_ref().ok_or_else(|| rejected("the server watches no drive"))?;
+            may_change(&drive, method)?;
+            if method == "fork" {
+                return fork(&drive, parameters);
+            }
             change(&drive, reopen, method, parameters)?;
             Ok(state(&drive))
         }
@@ -129,13 +140,8 @@ fn change(drive: &Drive, reopen: &Reopen, method: &str, parameters: &Value) -> R
         let found = parameters.get(name).and_then(Value::as_str);
         found.ok_or_else(|| rejected(format!("{name}: found none, expected text")))
     };
-    if drive.shared {
-        return Err(rejected(format!(
-            "{}: {method}: expected a drive that clients do not share",
-            drive.name
-        )));
-    }
     match method {
+        "wear" => return wear(drive, parameters),
         "faults.inject" => return inject(drive, reopen, text("fault")?),
         "faults.clear" => return clear(drive, parameters.get("name").and_then(Value::as_str)),
         "timing.set" => return retime(drive, reopen, text("key")?, text("value")?),
@@ -146,6 +152,66 @@ fn change(drive: &Drive, reopen: &Reopen, method: &str, parameters: &Value) -> R
         _ => drive.settings().paused = false,
     }
     drive.ask().map_err(failed)
+}
+
+/// Rejects what a shared or a paused drive cannot do.
+fn may_change(drive: &Drive, method: &str) -> Result<(), Failed> {
+    if drive.shared && (drive.divided || !method.starts_with("faults.")) {
+        let expected = "expected a drive that clients do not share";
+        return Err(rejected(format!("{}: {method}: {expected}", drive.name)));
+    }
+    // The copy and the flush of flash are work of the device's thread, which sleeps.
+    if ["fork", "save"].contains(&method) && drive.settings().paused {
+        let expected = "found it paused, expected it to run";
+        return Err(rejected(format!("{}: {method}: {expected}", drive.name)));
+    }
+    Ok(())
+}
+
+fn fork(drive: &Drive, parameters: &Value) -> Answer {
+    let file = parameters.get("file").and_then(Value::as_str).unwrap_or_default();
+    let path = std::path::Path::new(file);
+    if !path.is_absolute() {
+        return Err(rejected(format!("file: found {file:?}, expected an absolute path")));
+    }
+    let forked = drive.fork(path).map_err(failed)?;
+    let ms = |span: Span| span.as_ns() as f64 / 1e6;
+    Ok(json!({
+        "drive": drive.name,
+        "file": file,
+        "bytes": forked.bytes,
+        "pause_ms": ms(forked.pause),
+        "took_ms": ms(forked.took),
+    }))
+}
+
+/// A parameter that is a whole number up to `most`, as a number or as text.
+fn number(parameters: &Value, name: &str, most: u32) -> Result<Option<u32>, Failed> {
+    let Some(given) = parameters.get(name) else { return Ok(None) };
+    let found = given.as_u64().or_else(|| given.as_str()?.parse().ok());
+    let found = found.and_then(|number| u32::try_from(number).ok());
+    found.filter(|number| *number <= most).map(Some).ok_or_else(|| {
+        rejected(format!("{name}: found {given}, expected a whole number from 0 to {most}"))
+    })
+}
+
+fn wear(drive: &Drive, parameters: &Value) -> Result<(), Failed> {
+    const YEARS_MAX: u32 = 100;
+    const CYCLES_MAX: u32 = 10_000_000;
+    /// Years in which a drive is used up to the rated cycles, unless they are given.
+    const RATED_YEARS: u32 = 5;
+    let years = number(parameters, "years", YEARS_MAX)?
+        .ok_or_else(|| rejected("years: found none, expected a whole number of years"))?;
+    let rated = {
+        let settings = drive.settings();
+        let flash = settings.plan.medium.flash.as_ref();
+        flash.map(|flash| flash.spec.errors.rated_cycles)
+    };
+    let rated = rated.ok_or_else(|| rejected("medium.kind: expected flash, which wears"))?;
+    let used = u64::from(rated) * u64::from(years) / u64::from(RATED_YEARS);
+    let used = used.min(CYCLES_MAX.into()) as u32;
+    let cycles = number(parameters, "cycles", CYCLES_MAX)?.unwrap_or(used);
+    drive.wear(cycles, years).map_err(failed)
 }
 
 fn inject(drive: &Drive, reopen: &Reopen, text: &str) -> Result<(), Failed> {
@@ -210,6 +276,7 @@ fn retime(drive: &Drive, reopen: &Reopen, key: &str, value: &str) -> Result<(), 
     let mut plan: Plan =
         plan_for_clients(drive.row, &plan).map_err(|error| rejected(error.to_string()))?;
     if drive.number > 0 {
+        plan = plan.numbered(drive.number.into());
         plan.medium.number_files(drive.number);
     }
     {
@@ -265,19 +332,50 @@ fn stats(drive: &Drive) -> Answer {
                 "mean_us": (all.commands > 0).then(|| all.latency_ns as f64 / 1e3 / all.commands as f64),
                 "per_s": now.commands as f64 / seconds,
                 "bytes_per_s": now.bytes as f64 / seconds,
+                "in_device": now.latency_ns as f64 / 1e9 / seconds,
                 "p50_us": us(500),
                 "p99_us": us(990),
                 "p999_us": us(999),
+                "traced": now.traced,
+                "stages_us": stages(now),
             }),
         );
     }
+    let die = |die: &DieView| {
+        json!({
+            "doing": die.doing,
+            "collects": die.collects,
+            "waiting": die.waiting,
+            "cycles_mean": die.cycles_mean,
+            "cycles_most": die.cycles_most,
+            "bad_blocks": die.bad_blocks,
+        })
+    };
     let settings = drive.settings();
     Ok(json!({
         "powered": settings.powered,
         "paused": settings.paused,
+        "shared": drive.shared,
         "clients": drive.connected().len(),
-        "commands": if drive.shared { Value::Null } else { Value::Object(commands) },
+        "commands": commands,
         "flushes_ignored": posted.flushes_ignored(),
         "flash": posted.flash,
+        "dies": posted.dies.iter().map(die).collect::<Vec<_>>(),
     }))
+}
+
+/// Mean time of each stage of the traced commands, in microseconds, the longest first; the last is time that
+/// no stage names.
+pub(super) fn stage_means(counts: &Counts) -> Vec<(&'static str, f64)> {
+    let named: u64 = counts.stages_ps.iter().map(|(_, ps)| ps).sum();
+    let unexplained = ("unexplained", counts.traced_ps.saturating_sub(named));
+    let mut all = counts.stages_ps.clone();
+    all.sort_by_key(|(_, ps)| std::cmp::Reverse(*ps));
+    all.extend((counts.traced > 0).then_some(unexplained));
+    all.into_iter().map(|(name, ps)| (name, ps as f64 / 1e6 / counts.traced as f64)).collect()
+}
+
+fn stages(counts: &Counts) -> Value {
+    let stage = |(stage, us): (&str, f64)| json!({ "stage": stage, "us": us });
+    stage_means(counts).into_iter().map(stage).collect()
 }

@@ -7,11 +7,11 @@ mod extents;
 
 use bus::listen;
 use bus::live::{Client, Server, Shared};
-use runtime::{Log, Rt, STD_CLOCK, race};
+use runtime::race;
 use world::device::{Clock, Device, MediumState};
 use world::{RunError, until};
 
-use crate::control::Drive;
+use crate::control::{Drive, executor};
 use crate::events::End;
 use crate::front_end::{Addresses, FrontEnd, Job, Limits};
 use crate::lifecycle::one_at_a_time;
@@ -66,9 +66,10 @@ fn session(
     mut client: Client,
     kept: MediumState,
 ) -> Result<(End, MediumState), RunError> {
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
-    let (port, watched) = (shared.device(&rt), drive.is_watched());
+    let watched = drive.is_watched();
+    let rt = executor(job.row, watched);
+    let port = shared.device(&rt);
     let device = Device::start_with(job.row, port, kept, Clock::Wall, &plan, watched)?;
     let end = match client.welcome() {
         Ok(()) => {

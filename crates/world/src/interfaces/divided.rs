@@ -20,8 +20,8 @@ pub type Stop = Box<dyn FnOnce()>;
 
 /// The device side of an interface for one of several clients. It outlives the client's sessions.
 pub trait Divided<P: DevicePort> {
-    /// Starts the client's controllers on its port.
-    fn start(&self, port: P) -> Stop;
+    /// Starts the client's controllers on its port. `faults` counts their commands.
+    fn start(&self, port: P, faults: Rc<Faults>) -> Stop;
 }
 
 /// The device side for one client, of any interface.
@@ -40,9 +40,9 @@ pub(super) struct NvmeSide {
 }
 
 impl<P: DevicePort> Divided<P> for NvmeSide {
-    fn start(&self, port: P) -> Stop {
+    fn start(&self, port: P, faults: Rc<Faults>) -> Stop {
         let store = Rc::new(NvmeStore::Plain(self.store.clone()));
-        let controller = Controller::start_with(port, store, self.options.clone(), Faults::none());
+        let controller = Controller::start_with(port, store, self.options.clone(), faults);
         Box::new(move || controller.stop())
     }
 }
@@ -56,9 +56,9 @@ pub(super) struct DcxSide {
 }
 
 impl<P: DevicePort> Divided<P> for DcxSide {
-    fn start(&self, port: P) -> Stop {
+    fn start(&self, port: P, faults: Rc<Faults>) -> Stop {
         let store = Rc::new(NvmeStore::Tagged(self.tagged.clone()));
-        let (nvme, faults) = (self.nvme.clone(), Faults::none());
+        let nvme = self.nvme.clone();
         let nvme = Controller::start_with(port.clone(), store, nvme, faults.clone());
         let front = DcxFront::start_with(port, self.tagged.clone(), self.options.clone(), faults);
         Box::new(move || {

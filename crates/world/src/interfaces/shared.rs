@@ -22,7 +22,7 @@ impl Shared {
         Shared { subsystem, options }
     }
 
-    /// Starts the controller of this number; controllers count from 1.
+    /// Starts the controller of this number, with faults of its own; controllers count from 1.
     ///
     /// Hosts that share a drive are vfio-user clients. Generic over the port, this would compile the
     /// controller again in each crate that calls it.
@@ -30,7 +30,8 @@ impl Shared {
         &self,
         number: u16,
         port: VfioUserDevice,
+        faults: Rc<Faults>,
     ) -> Rc<Controller<VfioUserDevice, NvmeStore>> {
-        self.subsystem.start_controller(number, port, self.options.clone(), Faults::none())
+        self.subsystem.start_controller(number, port, self.options.clone(), faults)
     }
 }

@@ -11,6 +11,7 @@ use std::task::Poll;
 
 use bus::live::{LiveDevice, LiveHost, Shared};
 use bus::{HostPort, Memory};
+use device::faults::Faults;
 use host::BlockDevice;
 use media::Range;
 use plan::Plan;
@@ -355,7 +356,7 @@ fn attack(row: &'static Row, off: Off) -> (Harm, Tried) {
     let stops: Vec<_> = extents
         .iter()
         .zip([&victims, &hostile])
-        .map(|(extent, shared)| extent.side.start(shared.device(&rt)))
+        .map(|(extent, shared)| extent.side.start(shared.device(&rt), Faults::none()))
         .collect();
     if off.memory {
         hostile.also(&victims.host_memory);

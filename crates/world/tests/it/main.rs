@@ -1,5 +1,6 @@
 //! Tests of simulated and live worlds.
 
+mod bus_faults;
 mod commands;
 mod determinism;
 mod dropped_futures;

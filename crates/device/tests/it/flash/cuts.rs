@@ -210,3 +210,66 @@ fn flash_retention_age_follows_clock() {
     });
     assert_eq!(chips.with_nand(|nand| nand.wear(0).age_s), 100);
 }
+
+#[test]
+fn fork_equals_power_cut_at_same_time() {
+    for us in (0..1_200).step_by(50) {
+        let rt = Rt::simulated(None, Log::Off);
+        let chips = chips(&rt, Nand::new(Spec { seed: 7, ..spec() }).unwrap(), Some(timing()));
+        let (chips_, done) = (chips.clone(), Rc::new(std::cell::Cell::new(false)));
+        let ended = done.clone();
+        rt.spawn(async move {
+            fill(&chips_, row(0, 0, 0b11, 0)).await;
+            ended.set(true);
+        });
+        let chips_ = chips.clone();
+        rt.spawn(async move { chips_.erase(&mut [erase(1, 0, 0b11)]).await });
+        rt.block_on(rt.sleep(Span::us(us)));
+        let fork = flash::chips::ChipState::from(chips.fork().unwrap());
+        // The chips go on, as if there were no copy.
+        let before = done.get();
+        rt.block_on(rt.sleep(Span::ms(20)));
+        assert!(done.get(), "{us} us");
+        let other = cut_at(us);
+        assert_eq!(fork.nand().wear(16), other.nand().wear(16), "{us} us");
+        let (fork, other) = (after(fork), after(other));
+        assert_eq!(fork, other, "{us} us");
+        assert!(!before || fork.0[0][..3] == [GOOD; 3], "{us} us");
+    }
+}
+
+/// The same work, cut at that time.
+fn cut_at(us: u64) -> flash::chips::ChipState {
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, Nand::new(Spec { seed: 7, ..spec() }).unwrap(), Some(timing()));
+    let chips_ = chips.clone();
+    rt.spawn(async move { fill(&chips_, row(0, 0, 0b11, 0)).await });
+    let chips_ = chips.clone();
+    rt.spawn(async move { chips_.erase(&mut [erase(1, 0, 0b11)]).await });
+    rt.block_on(rt.sleep(Span::us(us)));
+    rt.drop_tasks();
+    Rc::into_inner(chips).unwrap().cut()
+}
+
+#[test]
+fn wear_adds_cycles_and_age_and_die_views_show_operations() {
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
+    let view = |die: usize| chips.dies()[die];
+    assert_eq!((chips.dies().len(), view(0).doing, view(0).cycles_most), (2, "idle", 0));
+    chips.wear_out(300, 2);
+    assert_eq!((view(0).cycles_mean, view(1).cycles_most), (300, 300));
+    let years = media::nand::YEAR_S * 2;
+    assert_eq!(chips.with_nand(Nand::age_s), years);
+    let chips_ = chips.clone();
+    rt.spawn(async move { fill(&chips_, row(0, 0, 0b11, 0)).await });
+    let chips_ = chips.clone();
+    rt.spawn(async move { chips_.erase(&mut [erase(1, 0, 0b11)]).await });
+    rt.block_on(rt.sleep(Span::us(400)));
+    assert_eq!([view(0).doing, view(1).doing], ["program", "erase"]);
+    rt.block_on(rt.sleep(Span::s(10)));
+    assert_eq!([view(0).doing, view(1).doing], ["idle", "idle"]);
+    // The age goes on from there.
+    chips.wear_out(0, 0);
+    assert_eq!(chips.with_nand(Nand::age_s), years + 10);
+}

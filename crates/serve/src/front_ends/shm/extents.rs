@@ -8,12 +8,13 @@ use std::sync::mpsc::{Sender, channel};
 use bus::listen::Stop;
 use bus::live::{Client, LiveDevice, Server, Shared};
 use media::Refused;
-use runtime::{Log, Rt, STD_CLOCK};
+use runtime::{Log, Rt, STD_CLOCK, race};
 use world::device::Device;
 use world::interfaces::Extent;
 use world::{RunError, until};
 
 use crate::Events;
+use crate::control::Drive;
 use crate::events::End;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
@@ -28,6 +29,7 @@ struct Session {
     client: Client,
     refused: Sender<Refused>,
     end: Sender<End>,
+    drive: Arc<Drive>,
 }
 
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
@@ -83,7 +85,9 @@ fn socket(
             let ((refused, refusals), (end, ended)) = (channel(), channel());
             let gone =
                 || RunError::Other("the device has ended: no further client is served".into());
-            give.send(Session { place, shared, client, refused, end }).map_err(|_| gone())?;
+            let drive = drive.clone();
+            give.send(Session { place, shared, client, refused, end, drive })
+                .map_err(|_| gone())?;
             one_device::report(events, job.clients.get(number), &refusals);
             ended.recv().map_err(|_| gone())
         },
@@ -96,23 +100,26 @@ async fn session(
     device: Rc<Device>,
     extents: Rc<Vec<Extent<LiveDevice>>>,
     stop_all: Arc<Stop>,
-    Session { place, shared, mut client, refused, end }: Session,
+    Session { place, shared, mut client, refused, end, drive }: Session,
 ) {
     let extent = &extents[place];
     let mut refusals = Refusals::new(extent, refused);
-    let stop = extent.side.start(shared.device(&rt));
+    let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
+    let faults = device.faults_of_one(&plan, drive.is_watched());
+    let stop = extent.side.start(shared.device(&rt), faults.clone());
     let how = match client.welcome() {
         Ok(()) => {
-            until(&rt, || {
+            let is_over = until(&rt, || {
                 refusals.send_first(extent);
                 client.is_gone() || stop_all.is_requested()
-            })
-            .await;
+            });
+            race(is_over, drive.attend_one(&rt, &faults, seen)).await;
             End::Disconnected
         }
         Err(error) => End::Dropped(error.kind.to_string()),
     };
     stop();
+    drive.account_one(&rt, &faults);
     device.flush().await;
     refusals.send_rest(extent);
     let how = match client.has_lost_memory() {

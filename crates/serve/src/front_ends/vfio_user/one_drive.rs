@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use ::device::faults::Faults;
 use ::device::nvme::CONTROLLERS_MAX;
 use bus::listen;
 use bus::vfio_user::{DeviceEnd, Function, Server, VfioUserDevice, Why};
@@ -21,15 +22,21 @@ use world::device::Device;
 use world::interfaces::{Extent, Shared, Stop};
 
 use super::{accept, bind, end_of};
-use crate::control::polled;
+use crate::control::{Drive, polled};
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::one_device::{self, Refusals};
 use crate::{Events, medium};
 
-/// Place of the socket among those of its device thread, from 0, the session's device end, and a sender of
-/// refused commands that is dropped when the controller has stopped.
-type Session = (usize, DeviceEnd, Sender<Refused>);
+/// A client's connection, on its way to the device's thread.
+struct Session {
+    /// Place of the socket among those of its device thread, from 0.
+    place: usize,
+    end: DeviceEnd,
+    /// Refused commands. It is dropped when the controller has stopped.
+    refused: Sender<Refused>,
+    drive: Arc<Drive>,
+}
 
 enum Controllers {
     Sharing(Shared),
@@ -38,14 +45,14 @@ enum Controllers {
 
 impl Controllers {
     /// Starts the controller of the socket in this place, from 0.
-    fn start(&self, place: usize, port: VfioUserDevice) -> Stop {
+    fn start(&self, place: usize, port: VfioUserDevice, faults: Rc<Faults>) -> Stop {
         match self {
             Controllers::Sharing(shared) => {
-                let controller = shared.start(place as u16 + 1, port);
+                let controller = shared.start(place as u16 + 1, port, faults);
                 Box::new(move || controller.stop())
             }
             Controllers::Divided(_) => {
-                self.extent(place).expect("one for each socket").side.start(port)
+                self.extent(place).expect("one for each socket").side.start(port, faults)
             }
         }
     }
@@ -63,12 +70,6 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
     if job.shared && found > most {
         return Err(RunError::Other(format!(
             "--shared: found {found} sockets, expected at most {most}"
-        )));
-    }
-    if !job.plan.faults.is_empty() {
-        let origin = &job.plan.origin;
-        return Err(RunError::Other(format!(
-            "{origin}: faults: found some, expected none: what several hosts share has none"
         )));
     }
     let servers = bind(job)?;
@@ -129,7 +130,8 @@ fn socket(
         || accept(server, function),
         |mut session| {
             let (refused, refusals) = channel();
-            if give.send((place, session.device_end(), refused)).is_err() {
+            let (end, drive) = (session.device_end(), drive.clone());
+            if give.send(Session { place, end, refused, drive }).is_err() {
                 return Err(RunError::Other(
                     "the device has ended: no further client is served".into(),
                 ));
@@ -146,20 +148,26 @@ fn socket(
 /// device continues.
 async fn client(
     rt: Rt,
-    (place, end, refused): Session,
+    Session { place, end, refused, drive }: Session,
     device: Rc<Device>,
     controllers: Rc<Controllers>,
     stop_all: Arc<listen::Stop>,
 ) {
     let refusals = controllers.extent(place).map(|extent| Refusals::new(extent, refused.clone()));
     let mut port = end.port(&rt);
+    let _turn = drive.turn();
     loop {
-        let stop = controllers.start(place, port.clone());
-        let why = race(port.attend(), polled(&rt, || stop_all.is_requested())).await;
+        let (plan, seen) = drive.plan();
+        let faults = device.faults_of_one(&plan, drive.is_watched());
+        let stop = controllers.start(place, port.clone(), faults.clone());
+        let attended = race(faults.link_down(&rt), drive.attend_one(&rt, &faults, seen));
+        let ends = race(polled(&rt, || stop_all.is_requested()), attended);
+        let why = race(port.attend(), ends).await;
         stop();
+        drive.account_one(&rt, &faults);
         device.flush().await;
         match why {
-            Either::First(Why::Left) | Either::Second(()) => break,
+            Either::First(Why::Left) | Either::Second(_) => break,
             Either::First(Why::Reset) => port = port.restart(&rt),
         }
     }

@@ -6,13 +6,13 @@ use std::thread::Builder;
 
 use bus::vfio_user::{DeviceEnd, Function, Server, Session, Why};
 use plan::Plan;
-use runtime::{Either, Log, Rt, STD_CLOCK, race};
+use runtime::{Either, race};
 use world::RunError;
 use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 
 use super::{accept, bind, end_of, no_thread};
-use crate::control::Drive;
+use crate::control::{Drive, executor};
 use crate::events::End;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
@@ -60,7 +60,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
 /// file name gets a number as its suffix.
 fn plan_of(plan: &Plan, number: usize) -> Plan {
-    let mut plan = plan.clone();
+    let mut plan = plan.numbered(number as u64);
     plan.medium.number_files(number as u32);
     plan
 }
@@ -121,7 +121,7 @@ impl Socket {
         end: DeviceEnd,
     ) -> Result<(), RunError> {
         let mut kept = self.kept().take().expect("the last session has returned it");
-        let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let mut rt = executor(self.row, self.drive.is_watched());
         let mut port = end.port(&rt);
         let _turn = self.drive.turn();
         loop {
@@ -140,7 +140,7 @@ impl Socket {
             match why {
                 Either::First(Why::Left) | Either::Second(_) => break,
                 Either::First(Why::Reset) => {
-                    rt = Rt::live(&STD_CLOCK, None, Log::Off);
+                    rt = executor(self.row, self.drive.is_watched());
                     port = port.restart(&rt);
                 }
             }
