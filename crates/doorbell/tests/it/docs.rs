@@ -169,3 +169,30 @@ fn read_walkthrough_matches_simulation() {
         &format!("{before}{open}{}{close}{after}", walkthrough("dc-express")),
     );
 }
+
+/// Help of each command, as the program prints it.
+#[test]
+fn commands_page_lists_every_command() {
+    let mut page = String::from(
+        "# Commands\n\n\
+         The help of each command, generated from the command line by \
+         `crates/doorbell/tests/it/docs.rs`. `doorbell man DIR` writes\nthe same as man pages, \
+         `doorbell completions SHELL` prints completions.\n",
+    );
+    let mut program = doorbell::command_line();
+    program.build();
+    let mut help = |title: &str, command: &mut clap::Command| {
+        let help = command.render_long_help().to_string();
+        let lines = help.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        write!(page, "\n## {title}\n\n```text\n{}\n```\n", lines.trim_end()).unwrap();
+    };
+    help("doorbell", &mut program);
+    for command in program.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+        let name = command.get_name().to_owned();
+        help(&format!("doorbell {name}"), command);
+        for under in command.get_subcommands_mut().filter(|under| under.get_name() != "help") {
+            help(&format!("doorbell {name} {}", under.get_name()), under);
+        }
+    }
+    check_page("docs/commands.md", &page);
+}
