@@ -80,7 +80,7 @@ def _done(result):
 
 
 def attach(device):
-    """Says where the engine is: "memory", "memory:64m", "shm:SOCKET" or "engine:SOCKET"."""
+    """Says where the engine is: "memory", "memory:64m", "plan:PLAN", "shm:SOCKET" or "engine:SOCKET"."""
     _done(_library.fastpath_attach(device.encode()))
 
 

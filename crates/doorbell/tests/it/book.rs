@@ -165,7 +165,7 @@ fn book_has_at_most_25000_words() {
     assert_eq!(flags, [false, true, false]);
 }
 
-/// Where mdbook is installed (`cargo install mdbook`), it builds the book and warns of nothing.
+/// With mdbook installed (`cargo install mdbook`), it builds the book and warns of nothing.
 #[test]
 fn mdbook_builds_without_warnings() {
     let mdbook = std::env::var_os("MDBOOK").unwrap_or("mdbook".into());
