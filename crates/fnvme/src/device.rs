@@ -38,7 +38,8 @@ const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), plan:PL
 
 impl Device {
     /// Opens an engine: `memory` or `memory:64m`, a drive of the given capacity in this process;
-    /// `plan:PLAN`, the drive of a plan with a table `[fastpath]` in this process; `shm:SOCKET`, the drive of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
+    /// `plan:PLAN`, the drive of a plan with a table `[fastpath]` in this process; `shm:SOCKET`, the drive
+    /// of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
     ///
     /// # Errors
     /// The name is invalid, there is no socket, or the drive does not start.
