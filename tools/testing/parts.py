@@ -183,7 +183,12 @@ def check_fnvme():
         if said != "hello, drive":
             raise Failed(f"{out}/hello: found {said!r}, expected 'hello, drive'")
     run(f"python3 {crate}/tests/python_suite.py", FNVME_LIBRARY=f"{out}/prefix/lib/libfnvme.so")
-    run(f"gcc {flags} {crate}/tests/c/suite.c -Ltarget/debug -lfnvme", f"-Wl,-rpath,{os.getcwd()}/target/debug",
+    # The installed module finds its library.
+    run("python3", "-c", "import fnvme; fnvme.attach('memory:64m'); fnvme.Area(1 << 20).close(); fnvme.detach()",
+        PYTHONPATH=f"{out}/prefix/lib/python")
+    run("cargo build --locked -p doorbell")
+    run("tools/release --self-test")
+    run(f"gcc {flags} {crate}/tests/c/suite.c -L{out}/prefix/lib -lfnvme", f"-Wl,-rpath,{os.getcwd()}/{out}/prefix/lib",
         "-lpthread", "-o", f"{out}/suite")
     if has("fio"):
         run("cargo build --locked -p doorbell-fio-engine")

@@ -110,3 +110,13 @@ Examples:
 pub(super) const CALIBRATE: &str = "\
 Example:
   doorbell calibrate --out this-machine.toml";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  doorbell completions bash > ~/.local/share/bash-completion/completions/doorbell
+  doorbell completions zsh > ~/.zfunc/_doorbell
+  doorbell completions fish > ~/.config/fish/completions/doorbell.fish";
+
+pub(super) const MAN: &str = "\
+Examples:
+  doorbell man target/man && man target/man/doorbell-run.1";

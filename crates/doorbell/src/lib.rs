@@ -34,6 +34,7 @@ mod power_cuts;
 mod recorded;
 mod run;
 mod serve_command;
+mod shells;
 mod state;
 mod sweep;
 mod watch;
@@ -43,7 +44,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use call::Call;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use examples::EXAMPLES;
 use front_end::Listen;
 use interface::Named;
@@ -151,6 +152,12 @@ enum Command {
     /// Write a plan for this machine; print predicted and measured latencies
     #[command(after_help = examples::CALIBRATE)]
     Calibrate(calibrate::Calibrate),
+    /// Print the completions of a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(shells::Completions),
+    /// Write a man page for each command
+    #[command(after_help = examples::MAN)]
+    Man(shells::Man),
 }
 
 /// Values that override those of the plan.
@@ -204,6 +211,12 @@ fn end_with_the_reader() {
 
 /// The status that a shell reports for SIGPIPE: 128 and the number of the signal.
 const READER_GONE: i32 = 128 + 13;
+
+/// The command line: names, flags and help of the program and of each command.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    Typed::command()
+}
 
 /// Runs the command line. Errors go to standard error, one a line; the exit status is then 1.
 pub fn main() -> ExitCode {
@@ -265,5 +278,7 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Hardware(typed) => hardware::hardware(&typed),
         Command::Bench(typed) => bench::bench(&typed, call),
         Command::Calibrate(typed) => calibrate::calibrate(&typed, call),
+        Command::Completions(typed) => shells::completions(&typed),
+        Command::Man(typed) => shells::man(&typed),
     }
 }

@@ -79,7 +79,12 @@ struct Other {
 
 impl Other {
     fn start(interface: &str, bytes: u64) -> Result<Other, String> {
-        let disk = Disk::start(interface, bytes).map_err(|error| error.to_string())?;
+        let device = std::env::var("FNVME_DEVICE").unwrap_or_default();
+        let disk = match device.strip_prefix("plan:") {
+            Some(plan) => Disk::start_by_plan(interface, plan),
+            None => Disk::start(interface, bytes),
+        };
+        let disk = disk.map_err(|error| error.to_string())?;
         let (client, done) = disk.client();
         Ok(Other { client, done, disk })
     }

@@ -69,8 +69,8 @@ int fastpath_pread(fastpath *fp, void *buffer, int size, long long offset, int f
 int fastpath_seek(fastpath *fp, long long offset);
 int fastpath_flush(fastpath *fp);
 
-/* The device: "memory", "memory:64m", "shm:SOCKET" (doorbell serve --shm) or "engine:SOCKET". Without
- * fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
+/* The device: "memory", "memory:64m", "plan:PLAN" (a built-in name or a TOML file; its drive is in this process),
+ * "shm:SOCKET" (doorbell serve --shm) or "engine:SOCKET". Without fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
  * freed, lets it go. */
 int fastpath_attach(const char *device);
 int fastpath_detach(void);

@@ -12,7 +12,8 @@
     fnvme.detach()
 
 The calls of include/fnvme.h under names of Python's: what fails raises Error. They may be made from any thread, and
-other threads run while one waits. FNVME_LIBRARY names the library, if it does not lie where the loader looks.
+other threads run while one waits. The library is that of FNVME_LIBRARY, else the one that was
+installed with this file (lib/libfnvme.so beside lib/python), else libfnvme.so where the loader looks.
 """
 
 import ctypes
@@ -28,6 +29,11 @@ class _Fastpath(ctypes.Structure):
         ("fp_id", ctypes.c_int),
         ("block_size", ctypes.c_int),
     ]
+
+
+def _path():
+    installed = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libfnvme.so")
+    return os.environ.get("FNVME_LIBRARY") or (installed if os.path.exists(installed) else "libfnvme.so")
 
 
 class _Library:
@@ -49,7 +55,7 @@ class _Library:
     }
 
     def __getattr__(self, name):
-        library = ctypes.CDLL(os.environ.get("FNVME_LIBRARY", "libfnvme.so"))
+        library = ctypes.CDLL(_path())
         for call, (arguments, result) in self._calls.items():
             function = getattr(library, call)
             function.argtypes, function.restype = arguments, result
@@ -74,7 +80,7 @@ def _done(result):
 
 
 def attach(device):
-    """Says where the engine is: "memory", "memory:64m", "shm:SOCKET" or "engine:SOCKET"."""
+    """Says where the engine is: "memory", "memory:64m", "plan:PLAN", "shm:SOCKET" or "engine:SOCKET"."""
     _done(_library.fastpath_attach(device.encode()))
 
 

@@ -32,12 +32,14 @@ pub enum OpenError {
 }
 
 /// Expected forms of a device name.
-const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), shm:SOCKET (of doorbell serve \
-                        --shm) or engine:SOCKET (of another process with an engine)";
+const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), plan:PLAN (built-in name or TOML \
+                        file), shm:SOCKET (of doorbell serve --shm) or engine:SOCKET (of another process \
+                        with an engine)";
 
 impl Device {
     /// Opens an engine: `memory` or `memory:64m`, a drive of the given capacity in this process;
-    /// `shm:SOCKET`, the drive of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
+    /// `plan:PLAN`, the drive of a plan with a table `[fastpath]` in this process; `shm:SOCKET`, the drive
+    /// of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
     ///
     /// # Errors
     /// The name is invalid, there is no socket, or the drive does not start.
@@ -56,14 +58,12 @@ impl Device {
                     };
                     size(rest).ok_or_else(|| OpenError::Word(why()))?
                 };
-                // A separate thread for the drive helps only if a core remains for the caller.
-                let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                let drive = Drive::Here { own_thread: cores > 2 };
-                Device::start(word, &[("medium.capacity", &capacity)], &drive)
+                Device::start(word, "live", &[("medium.capacity", &capacity)], &here())
             }
+            "plan" if !rest.is_empty() => Device::start(word, rest, &[], &here()),
             "shm" if !rest.is_empty() => {
                 reached(word, rest)?;
-                Device::start(word, &[], &Drive::Served(rest.into()))
+                Device::start(word, "live", &[], &Drive::Served(rest.into()))
             }
             "engine" if !rest.is_empty() => {
                 reached(word, rest)?;
@@ -73,8 +73,13 @@ impl Device {
         }
     }
 
-    fn start(word: &str, sets: &[(&str, &str)], drive: &Drive) -> Result<Device, OpenError> {
-        let plan = Plan::open("live", &[sets, &[("host.queue_depth", "64")]].concat());
+    fn start(
+        word: &str,
+        plan: &str,
+        sets: &[(&str, &str)],
+        drive: &Drive,
+    ) -> Result<Device, OpenError> {
+        let plan = Plan::open(plan, &[sets, &[("host.queue_depth", "64")]].concat());
         let plan = plan.map_err(|errors| OpenError::Word(format!("{word:?}: {errors}")))?;
         let service = Service::start(&plan, drive, 0).map_err(|error| {
             OpenError::Start(format!("{word:?}: the drive does not start: {error}"))
@@ -129,6 +134,12 @@ impl Device {
     }
 }
 
+/// A drive in this process. A separate thread helps only if a core remains for the caller.
+fn here() -> Drive {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Drive::Here { own_thread: cores > 2 }
+}
+
 /// Checks that the path is a socket. It does not connect: a server would take that for a client.
 fn reached(word: &str, socket: &str) -> Result<(), OpenError> {
     let no = |why: String| {
@@ -167,10 +178,24 @@ mod tests {
 
     #[test]
     fn open_rejects_unknown_device() {
-        for word in ["", "disk", "shm:", "engine:", "nvme0"] {
+        for word in ["", "disk", "plan:", "shm:", "engine:", "nvme0"] {
             let error = Device::open(word).err().map(|error| error.to_string());
             assert!(error.is_some_and(|text| text.contains("expected memory")), "{word:?}");
         }
+    }
+
+    #[test]
+    fn drive_of_a_plan_keeps_written_bytes() {
+        use crate::Direction::{Read, Write};
+        let device = Device::open("plan:small-flash").expect("a drive of flash");
+        let client = device.alloc(1 << 16).expect("an area");
+        client.copy_in(0, b"flash").expect("inside");
+        client.transfer(Write, 0, 4096, 4096).expect("written");
+        client.copy_in(0, &[0; 5]).expect("inside");
+        client.transfer(Read, 0, 4096, 4096).expect("read");
+        let mut seen = [0; 5];
+        client.copy_out(0, &mut seen).expect("inside");
+        assert_eq!(&seen, b"flash");
     }
 
     /// Errors of three kinds, each with its own text.
@@ -189,6 +214,8 @@ mod tests {
             ("disk", "word", "expected memory, memory:SIZE"),
             ("memory:many", "word", "found no size in \"many\""),
             ("memory:100", "word", "medium.capacity: found "),
+            ("plan:gen6", "word", "gen6"),
+            ("plan:tlc", "start", "[fastpath]"),
             ("shm:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
             ("engine:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
             ("engine:/dev/null", "socket", "/dev/null is no socket"),

@@ -121,6 +121,15 @@ impl Disk {
         Disk::of_plan(interfaces::by_name(interface).map_err(RunError::Other)?, &plan)
     }
 
+    /// As [`start`](Disk::start), of this plan: a built-in name or a TOML file.
+    ///
+    /// # Errors
+    /// There is no such interface or plan, or the drive does not start.
+    pub fn start_by_plan(interface: &str, plan: &str) -> Result<Disk, RunError> {
+        let plan = Plan::open(plan, &[]).map_err(RunError::of)?;
+        Disk::of_plan(interfaces::by_name(interface).map_err(RunError::Other)?, &plan)
+    }
+
     /// Starts the drive of a plan in wall-clock time.
     ///
     /// # Errors

@@ -96,7 +96,10 @@ pub struct Region {
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum PatternError {
     /// A setting that is not a multiple of the logical block.
-    #[error("{key}: {bytes} bytes: expected a multiple of the device's block of {block} bytes")]
+    #[error(
+        "{key}: {bytes} bytes: expected a multiple of the device's block of {block} bytes \
+         (of a plan: medium.block)"
+    )]
     Unaligned { key: &'static str, bytes: u64, block: u32 },
     /// A region that ends beyond the capacity.
     #[error(

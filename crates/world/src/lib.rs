@@ -27,7 +27,7 @@
 //! driver uses it (`bus::sim`). *Time series* count the operations that end in an interval; at its end a task
 //! of the world, present only if requested, samples counters, host memory (arena use and the tables of the
 //! flash software) and cores. *Recordings* of live runs note arrivals in the engine and register writes in
-//! the bus, in memory that was touched before the run (docs/recorded.md). *Repetition*: the same plan, job
+//! the bus, in memory that was touched before the run (docs/results.md). *Repetition*: the same plan, job
 //! and seed give the same event log (`runtime`); `doorbell replay` prints its digest, and `tools/test repeat`
 //! compares an optimised build with an unoptimised one.
 

@@ -1,6 +1,7 @@
 //! The command, its pages and the rules of the workspace.
 
 mod block_live;
+mod book;
 mod common;
 mod dcx_live;
 mod docs;
@@ -11,6 +12,7 @@ mod flash_killed;
 mod host_map;
 mod nbd;
 mod odd_jobs;
+mod pictures;
 mod readme;
 mod recorded;
 mod results;

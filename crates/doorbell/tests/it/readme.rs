@@ -14,24 +14,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-/// Pages whose commands are run.
-const PAGES: &[&str] = &[
-    "README.md",
-    "ARCHITECTURE.md",
-    "docs/README.md",
-    "docs/calibrate.md",
-    "docs/conformance.md",
-    "docs/explain.md",
-    "docs/faults.md",
-    "docs/flash.md",
-    "docs/compare.md",
-    "docs/nvme.md",
-    "docs/results.md",
-    "docs/sweeps.md",
-    "docs/testing.md",
-    "docs/vfio-user.md",
-    "docs/vortex.md",
-];
+use crate::{book, pictures};
+
+/// Pages whose commands are run: those at the root, and all of the book. `DOORBELL_PAGE=docs/flash.md` runs
+/// those of one page.
+fn pages() -> Vec<String> {
+    let book = book::pages().into_iter().map(|(page, _)| format!("docs/{page}"));
+    let all = ["README.md", "ARCHITECTURE.md"].map(str::to_owned).into_iter().chain(book);
+    let one = std::env::var("DOORBELL_PAGE").ok();
+    all.filter(|page| one.as_ref().is_none_or(|one| one == page)).collect()
+}
 
 /// Maximum length of the README.
 const README_LINES_MAX: usize = 150;
@@ -62,7 +54,11 @@ fn fences(page: &str) -> Vec<Vec<Example>> {
             ("```", true) => open = false,
             (_, true) => {
                 let fence = fences.last_mut().expect("a fence is open");
-                if let Some(command) = line.strip_prefix("$ ") {
+                if let Some(example) = fence.last_mut().filter(|e| e.command.ends_with('\\')) {
+                    example.command.pop();
+                    example.command.push_str(line.trim_start());
+                    example.shown = number + 1..number + 1;
+                } else if let Some(command) = line.strip_prefix("$ ") {
                     let shown = number + 1..number + 1;
                     fence.push(Example { line: number, command: command.to_owned(), shown });
                 } else {
@@ -194,8 +190,9 @@ fn doc_examples_print_their_shown_output() {
     let text = |name: &str| {
         fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
-    let pages: Vec<_> = PAGES.iter().map(|name| (*name, text(name))).collect();
-    let of_page = |at: usize| fences(&pages[at].1).into_iter().map(move |fence| (at, fence));
+    let pages: Vec<_> = pages().into_iter().map(|name| (text(&name), name)).collect();
+    let pages: Vec<_> = pages.iter().map(|(text, name)| (name.as_str(), text)).collect();
+    let of_page = |at: usize| fences(pages[at].1).into_iter().map(move |fence| (at, fence));
     // Fences are independent: each core takes the next one.
     let next = Mutex::new((0..pages.len()).flat_map(of_page).collect::<Vec<_>>().into_iter());
     let changes = Mutex::new(vec![Changes::new(); pages.len()]);
@@ -226,6 +223,9 @@ fn doc_examples_print_their_shown_output() {
             fs::write(root().join(name), lines.join("\n") + "\n").expect("a writable page");
         }
     }
+    if pages.iter().any(|(name, _)| *name == pictures::PAGE) {
+        pictures::check();
+    }
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn readme_is_short_and_links_resolve() {
     let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
     let lines = readme.lines().count();
     assert!(lines <= README_LINES_MAX, "README.md has {lines} lines, at most {README_LINES_MAX}");
-    for name in PAGES.iter().chain(&["CHANGELOG.md", "docs/jobs.md"]) {
+    for name in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
         let path = root().join(name);
         let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
         let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());

@@ -123,7 +123,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// suite.
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("device", &["conformance"]),
-    ("rtl", &["flash", "media", "ftl", "device"]),
+    ("rtl", &["media", "ftl", "flash", "device"]),
     ("world", &["testing"]),
     ("serve", &["testing"]),
     ("campaign", &["ftl", "testing"]),

@@ -185,7 +185,10 @@ fn startdelay_drawn_within_range() {
 #[test]
 fn job_beyond_target_is_rejected() {
     for (settings, want) in [
-        ("bs=1000", "bs: 1000 bytes: expected a multiple of the device's block of 512 bytes"),
+        (
+            "bs=1000",
+            "bs: 1000 bytes: expected a multiple of the device's block of 512 bytes (of a plan: medium.block)",
+        ),
         (
             "size=64m offset_increment=1m",
             "the region of clone 1 is 1048576..68157440: expected it to end within the capacity \

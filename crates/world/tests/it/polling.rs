@@ -1,5 +1,5 @@
 //! Hybrid polling: verified in both worlds and under resets, idle with nothing in flight; and the table of
-//! `docs/polling.md`, generated from simulated hosts. `DOORBELL_BLESS=1` rewrites it.
+//! `docs/polling-table.md`, generated from simulated hosts. `DOORBELL_BLESS=1` rewrites it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -123,7 +123,7 @@ fn polling_page_table_matches_simulation() {
             }
         }
     }
-    let path = root().join("docs/polling.md");
+    let path = root().join("docs/polling-table.md");
     let page = fs::read_to_string(&path).expect("the page");
     let (open, close) = ("<!-- table: simulated -->\n", "<!-- end of table -->");
     let (before, rest) = page.split_once(open).expect("the table's mark");
@@ -131,6 +131,6 @@ fn polling_page_table_matches_simulation() {
     if std::env::var_os("DOORBELL_BLESS").is_some() {
         fs::write(&path, format!("{before}{open}{table}{close}{after}")).expect("written");
     } else {
-        assert_eq!(found, table, "DOORBELL_BLESS=1 writes docs/polling.md anew");
+        assert_eq!(found, table, "DOORBELL_BLESS=1 writes docs/polling-table.md anew");
     }
 }

@@ -11,12 +11,7 @@ const ENDINGS: &[&str] =
     &["rs", "md", "toml", "fio", "py", "sv", "sby", "iolog", "trace", "golden", "cu", "cc"];
 
 /// Files named by pages that are not in the tree: a user's, a system's, or output of a run.
-const ELSEWHERE: &[&str] = &[
-    "PREFIX/lib/python/fnvme.py",
-    "stragglers.fio",
-    "tpcc-small.trace",
-    "traces/tpcc-small.trace",
-];
+const ELSEWHERE: &[&str] = &["my.toml", "this-machine.toml"];
 
 /// The paths of all files and folders, from the root.
 fn tree() -> BTreeSet<String> {
