@@ -10,7 +10,6 @@ use runtime::{Log, Rt, STD_CLOCK};
 use wire::BusAddr;
 
 const TRIPS: u32 = 1000;
-/// The doorbell's register.
 const DOORBELL: u32 = 0x1000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
