@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use findings::{
     Bench, BenchRow, Calibration, CalibrationRow, Case, CaseVerdict, Conformance, DriverCost, Hog,
-    HogCore, HogPolicy, NamedSpan, PlanFound,
+    HogCore, HogLockCosts, HogPolicy, NamedSpan, PlanFound,
 };
 pub use job::{
     Around, Bin, Breakdown, Histogram, Job, Kind, Level, Operations, Percentile, Shares, Window,
