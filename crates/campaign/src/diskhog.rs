@@ -12,12 +12,13 @@ mod live;
 mod predict;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use host::nvme::{Policy, Shape};
 use host::{BlockDevice, IoError};
-use runtime::{Log, Rng, Rt, Signal, Span, Time};
+use runtime::{Entry, Log, Rng, Rt, Signal, Span, Time};
 use wire::Lba;
 use workload::stats::Windows;
 
@@ -30,6 +31,8 @@ use data::Data;
 pub use live::live;
 pub use predict::{LockCosts, Runs, favoured, measure_locks, predict};
 
+/// First doorbell (NVMe over PCIe 1.0, 3.1.2), with a stride of four bytes.
+const DOORBELLS: u64 = 0x1000;
 /// Bytes to which the cost "copy" applies.
 const COPY_BYTES: u32 = 4096;
 
@@ -176,6 +179,53 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
         plan.host.cores,
         async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
     )?
+}
+
+/// Runs diskhog in virtual time, and returns also the most commands that the device had outstanding at a time:
+/// tail doorbells that have arrived at it, less completions that it has posted.
+///
+/// # Errors
+/// As [`simulated`].
+pub fn outstanding(plan: &Plan, hog: &Hog) -> Result<(HogStats, u64), HogError> {
+    check(plan, hog)?;
+    let options = spread_options(plan);
+    let entries = u64::from(options.shape(plan.host.cores as u16).depth) + 1;
+    let device = Rc::new(Outstanding { entries, ..Outstanding::default() });
+    let sink = device.clone();
+    let stats = world::on_cores_in_virtual_time::<Scsi, _>(
+        plan,
+        Log::To(Rc::new(move |entry| sink.see(entry))),
+        plan.host.cores,
+        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
+    )?;
+    Ok((stats?, device.most.get()))
+}
+
+/// Commands of I/O queues that a device has, by its event log.
+#[derive(Default)]
+struct Outstanding {
+    /// Entries of a submission queue.
+    entries: u64,
+    tails: RefCell<BTreeMap<u64, u64>>,
+    now: Cell<u64>,
+    most: Cell<u64>,
+}
+
+impl Outstanding {
+    fn see(&self, entry: &Entry) {
+        match (entry.component, entry.what) {
+            // Submission queues have the even doorbells; the first is the admin queue's.
+            ("bus", "register")
+                if entry.a > DOORBELLS && (entry.a - DOORBELLS).is_multiple_of(8) =>
+            {
+                let old = self.tails.borrow_mut().insert(entry.a, entry.b).unwrap_or(0);
+                self.now.set(self.now.get() + (entry.b + self.entries - old) % self.entries);
+                self.most.set(self.most.get().max(self.now.get()));
+            }
+            ("device", "completed") if entry.a > 0 => self.now.set(self.now.get() - 1),
+            _ => {}
+        }
+    }
 }
 
 /// Checks that the plan's machine supports the workload.

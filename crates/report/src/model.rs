@@ -26,9 +26,9 @@ pub use job::{
 };
 pub use paper::Paper;
 pub use run::{
-    Core, Cores, Device, Direction, EventLog, Fault, Flash, FlashSoftware, Link, Mapping, Packets,
-    Plan, Point, Recorded, RecordedStage, Recording, Request, Resets, Run, Sourced, StageSpan,
-    TimeSeries, Work, World,
+    Core, Cores, Device, Direction, Energy, EventLog, Fault, Flash, FlashSoftware, Link, Mapping,
+    Packets, Plan, Point, PowerState, Recorded, RecordedStage, Recording, Request, Resets, Run,
+    Sourced, StageSpan, TimeSeries, Work, World,
 };
 pub use sweep::{
     SweepAxis, SweepHeader, SweepLine, SweepOperations, SweepPoint, SweepResult, SweepWait,

@@ -2,7 +2,7 @@
 //! its own, over queues that the policy shares under real locks. The device has another thread.
 //!
 //! Every thread first writes its region, so that every byte read has a known value. Threads begin together;
-//! after the time they read back what they have written last. A writer waits for its data, also where the
+//! after the time they read back their regions. A writer waits for its data, also where the
 //! plan's kernel writes behind: what is compared must have landed.
 
 use std::fs;
@@ -248,9 +248,7 @@ impl Machine<'_> {
         rt.spawn(thread.work());
         board.all_ended(rt).await?;
         self.pass(rt, Gate::Worked).await;
-        if self.hog.write {
-            self.pass_over(rt, port, core, &disk, &data, false).await?;
-        }
+        self.pass_over(rt, port, core, &disk, &data, false).await?;
         // Until then other threads need this one, if it is the home of their queues.
         self.pass(rt, Gate::Compared).await;
         spread.stop();
