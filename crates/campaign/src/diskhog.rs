@@ -100,7 +100,6 @@ pub struct HogStats {
     pub threads: Vec<HogThread>,
 }
 
-/// A live thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HogThread {
     /// Identifier of the thread in the operating system; 0 if it does not tell.
@@ -181,8 +180,8 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
     )?
 }
 
-/// Runs diskhog in virtual time, and returns also the most commands that the device had outstanding at a time:
-/// tail doorbells that have arrived at it, less completions that it has posted.
+/// Runs diskhog in virtual time, and returns also the most commands that the device had outstanding at a
+/// time: tail doorbells that have arrived at it, less completions that it has posted.
 ///
 /// # Errors
 /// As [`simulated`].
@@ -324,7 +323,6 @@ impl Board {
         })
     }
 
-    /// Waits for the threads.
     async fn all_ended(&self, rt: &Rt) -> Result<(), HogError> {
         while self.running.get() > 0 {
             self.ended.changed(rt, self.ended.version()).await;

@@ -1,7 +1,7 @@
 //! Tenants that share a drive: the latency of a small reader beside neighbours that read as fast as they can,
 //! by what protects it; and the shares of tenants by class and by number of queues.
 //!
-//! A tenant is one job, with queues of its own unless all share one. What protects it is in the plan (queues,
+//! A tenant is one job, with queues of its own unless all share one. Its protection is in the plan (queues,
 //! classes and their weights) and in the job (a rate); [`Way::settings`] has the keys.
 
 use std::path::Path;
@@ -19,12 +19,10 @@ pub const NEIGHBOURS: u32 = 3;
 /// Percentile of the victim that is compared, in thousandths of a percent.
 const P99: u32 = 99_000;
 
-/// How the victim shares the drive.
+/// Sharing of the drive by the victim and the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Without neighbours.
     Alone,
-    /// All in one queue.
     OneQueue,
     /// A queue for the victim and one for each clone of the neighbour, round robin, with bursts of 64.
     OwnQueues,
@@ -39,7 +37,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All ways.
     pub const ALL: [Way; 7] = [
         Way::Alone,
         Way::OneQueue,
@@ -50,7 +47,6 @@ impl Way {
         Way::Rate,
     ];
 
-    /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Way::Alone => "alone",
@@ -63,8 +59,8 @@ impl Way {
         }
     }
 
-    /// Keys of the plan. Eight command slots, so that commands wait in their queues, where arbitration chooses,
-    /// and not in the drive.
+    /// Keys of the plan. Eight command slots, so that commands wait in their queues, where arbitration
+    /// chooses, and not in the drive.
     pub const fn settings(self) -> &'static [(&'static str, &'static str)] {
         const SLOTS: (&str, &str) = ("device.command_slots", "8");
         const DEPTH: (&str, &str) = ("host.queue_depth", "64");
@@ -104,14 +100,12 @@ pub const BY_WEIGHT: &[(&str, &str)] = &[
 pub const BY_QUEUES: &[(&str, &str)] =
     &[("device.command_slots", "8"), ("host.queue_depth", "64"), ("host.queues", "4")];
 
-/// The tenants' load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Requests in flight of each clone of the neighbour; 0: it is idle.
     pub neighbour_depth: u32,
     /// Requests a second of each clone of the neighbour, with [`Way::Rate`]; 0: no limit.
     pub rate: u32,
-    /// Duration.
     pub time: Span,
 }
 
@@ -121,13 +115,11 @@ impl Default for Load {
     }
 }
 
-/// What the tenants got.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tenants {
     /// Latency of the victim's reads, us.
     pub p50_us: f64,
     pub p99_us: f64,
-    /// Reads of the victim.
     pub victim_reads: u64,
     /// Throughput of the neighbour, 10^6 bytes a second.
     pub neighbour_mb_s: f64,

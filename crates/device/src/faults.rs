@@ -25,7 +25,6 @@ use wire::nvme::entry::Sqe;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
 
-use crate::energy::PowerUse;
 use crate::meter::Meter;
 
 /// Unlimited duration.
@@ -261,8 +260,6 @@ pub struct Faults {
     pub harm: Rc<Harm>,
     /// Counts of commands.
     pub meter: Meter,
-    /// Time in each power state.
-    pub power: PowerUse,
     spoiled: RefCell<BTreeMap<u16, u64>>,
     silent: RefCell<BTreeSet<(u16, u16)>>,
     posted: RefCell<BTreeMap<u16, u64>>,

@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use runtime::{Rt, Span, Time};
 use wire::nvme::opcode::io;
 
+use crate::energy::PowerUse;
+
 /// Kinds of commands that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -154,6 +156,8 @@ pub struct Snapshot {
 /// Counts of a device's commands.
 #[derive(Default)]
 pub struct Meter {
+    /// Time in each power state.
+    pub power: PowerUse,
     watched: Cell<bool>,
     counted: RefCell<Vec<Counted>>,
 }

@@ -1,5 +1,5 @@
-//! Elsebø (2015), section 6.2: priority in the controller by weighted round robin and by the number of queues,
-//! and tenants that share a drive. The thesis proposes them and has no number of them.
+//! Elsebø (2015), section 6.2: priority in the controller by weighted round robin and by the number of
+//! queues, and tenants that share a drive. The thesis proposes them and has no number of them.
 
 use runtime::Span;
 

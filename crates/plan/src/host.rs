@@ -202,11 +202,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     let retries = fields.number("retries", Optional, 0..=100);
     let costs = costs(&fields, HOST_COSTS);
     let shares = fields.has("sharing");
-    let sharing = if shares {
-        fields.table("sharing").and_then(|of| sharing(of, cores.unwrap_or(1)))
-    } else {
-        None
-    };
+    let sharing = shares.then(|| sharing(fields.table("sharing")?, cores.unwrap_or(1)));
     let copies = fields.has("kernel");
     let kernel = if copies { fields.table("kernel").and_then(kernel) } else { None };
     let path = own_path(&fields, copies);
@@ -225,7 +221,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         guard: if by_host? { Some(guard?) } else { None },
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
-        sharing: if shares { Some(sharing?) } else { None },
+        sharing: sharing.map_or(Some(None), |read| read.map(Some))?,
         kernel: if copies { Some(kernel?) } else { None },
         path: path?,
         timeout: timeout?,

@@ -7,7 +7,6 @@ mod stats;
 use std::path::Path;
 use std::rc::Rc;
 
-pub use ::device::energy::StateUse;
 use ::device::faults::{Faults, What};
 use ::flash::bridge::Bridge;
 use ::flash::chips::{ChipState, Chips};
@@ -22,7 +21,7 @@ use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
 use plan::{Flash, MediumPace, Plan, Start};
-pub use stats::FlashStats;
+pub use stats::{FlashStats, StateUse};
 
 /// Time base of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,8 +317,7 @@ impl Device {
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
-        let is_used = watched || !plan.faults.is_empty() || plan.power.is_some();
-        let faults = is_used.then_some(faults);
+        let faults = (watched || !plan.faults.is_empty() || plan.power.is_some()).then_some(faults);
         Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
     }
 
@@ -438,12 +436,6 @@ impl Device {
     /// Number of injections of each fault, by name.
     pub fn fault_counts(&self) -> Vec<(String, u64)> {
         self.faults.as_ref().map_or_else(Vec::new, |faults| faults.counts())
-    }
-
-    /// Use of each power state so far; empty if the plan has none.
-    pub fn power_use(&self) -> Vec<StateUse> {
-        let used = self.faults.as_ref().map(|faults| faults.power.until(self.rt.now()));
-        used.unwrap_or_default()
     }
 
     /// Statistics of flash; none: the medium is not flash, or was never mounted.

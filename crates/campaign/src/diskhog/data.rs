@@ -7,7 +7,7 @@ use wire::Lba;
 
 use super::HogError;
 
-/// What the blocks of a thread's region hold.
+/// Rounds of the blocks of a thread's region.
 pub(super) struct Data {
     core: u32,
     block_bytes: usize,
@@ -34,7 +34,6 @@ impl Data {
         }
     }
 
-    /// Requests in the region.
     pub fn places(&self) -> u64 {
         self.rounds.borrow().len() as u64
     }

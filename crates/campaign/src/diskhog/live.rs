@@ -76,7 +76,6 @@ enum Gate {
     Compared,
 }
 
-/// State of all threads.
 struct Machine<'a> {
     shared: Shared,
     plan: &'a Plan,
@@ -128,7 +127,6 @@ impl Machine<'_> {
         stats
     }
 
-    /// The device's thread.
     fn device(&self) -> Result<(), HogError> {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let state = MediumState::to_read(self.plan)?;
@@ -173,7 +171,7 @@ impl Machine<'_> {
         let threads = threads?;
         while !threads.iter().all(ScopedJoinHandle::is_finished) {
             self.dead.fetch_or(device.is_finished(), Ordering::Release);
-            thread::sleep(LOOK);
+            thread::park_timeout(LOOK);
         }
         let (mut cores, mut found) = (Vec::new(), Vec::new());
         for ended in threads.into_iter().map(joined).collect::<Vec<_>>() {
@@ -193,7 +191,6 @@ impl Machine<'_> {
         Ok(HogStats { policy, shape, measured: self.hog.time, cores, lock_waits, threads: found })
     }
 
-    /// A core's thread.
     fn core(
         &self,
         core: u32,

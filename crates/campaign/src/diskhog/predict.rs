@@ -1,4 +1,4 @@
-//! What the model expects of live runs: costs of a lock and of a cache line, measured on this machine, and
+//! Prediction of live runs: costs of a lock and of a cache line, measured on this machine, and
 //! the cores' shares in virtual time with them.
 
 use std::hint::spin_loop;
@@ -13,7 +13,6 @@ use super::{Hog, HogError, HogStats, simulated};
 
 /// Batches that are timed, of which the median counts.
 const BATCHES: usize = 101;
-/// Operations in a batch.
 const BATCH: u32 = 256;
 /// Longest time that is predicted: shares hardly change later.
 const PREDICTED: Span = Span::ms(100);
@@ -29,7 +28,6 @@ pub struct LockCosts {
     pub transfer: Span,
 }
 
-/// Measures them.
 pub fn measure_locks() -> LockCosts {
     let word = SpinLock::new(SpinOrder::Unfair);
     let lock = median(|| {
@@ -122,7 +120,6 @@ impl Runs {
         Runs(runs)
     }
 
-    /// Number of runs.
     pub fn count(&self) -> usize {
         self.0.len()
     }

@@ -173,7 +173,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.arbiter.reset();
         self.coalescing.reset();
         if self.power.feature().ps() != 0 {
-            self.faults.power.enter(0, self.rt.now(), self.rt.now());
+            self.faults.meter.power.enter(0, self.rt.now(), self.rt.now());
         }
         self.power.reset();
         self.forget_keep_alive();

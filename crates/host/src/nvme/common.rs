@@ -62,9 +62,8 @@ pub struct CommonPair {
     timeout: Span,
     bits: u32,
     lock: SpinLock,
-    /// Under the lock.
+    /// Written by the holder of the lock.
     tail: AtomicU32,
-    /// One word per slot.
     slots: Box<[AtomicU32]>,
     /// Uses of each slot, by the slot's owner.
     uses: Box<[AtomicU32]>,

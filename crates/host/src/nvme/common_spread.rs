@@ -38,8 +38,8 @@ enum Turn {
 }
 
 impl CommonSpread {
-    /// Creates the queues on the controller. Queues that only one core uses have no lock. The memory has to be
-    /// kept until they are [deleted](Controller::delete_common).
+    /// Creates the queues on the controller. Queues that only one core uses have no lock. The memory has to
+    /// be kept until they are [deleted](Controller::delete_common).
     ///
     /// # Errors
     /// As [`Controller::common`].
