@@ -7,21 +7,32 @@
 //! layer, on queues according to `[host.sharing]`. With write-behind in the kernel, a written piece completes
 //! when it has been copied, unless more are in flight than the queues take.
 
+mod data;
+mod live;
+mod predict;
+
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use host::nvme::{Policy, Shape};
 use host::{BlockDevice, IoError};
-use runtime::{Log, Rng, Rt, STD_CLOCK, Signal, Span, Time};
+use runtime::{Entry, Log, Rng, Rt, Signal, Span, Time};
 use wire::Lba;
 use workload::stats::Windows;
 
 use plan::Plan;
-use world::device::{self, Clock, Device, MediumState};
+use world::device;
 use world::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
 use world::{self, RunError};
 
+use data::Data;
+pub use live::live;
+pub use predict::{LockCosts, Runs, favoured, measure_locks, predict};
+
+/// First doorbell (NVMe over PCIe 1.0, 3.1.2), with a stride of four bytes.
+const DOORBELLS: u64 = 0x1000;
 /// Bytes to which the cost "copy" applies.
 const COPY_BYTES: u32 = 4096;
 
@@ -41,6 +52,8 @@ pub struct Hog {
     pub time: Span,
     /// Sampling interval of the monitor.
     pub interval: Span,
+    /// Live: bytes of its range that each thread uses. All data in them is known and compared.
+    pub region_bytes: u64,
 }
 
 impl Hog {
@@ -55,6 +68,7 @@ impl Hog {
             ramp: Span::ZERO,
             time: Span::s(1),
             interval: Span::s(1),
+            region_bytes: 8 << 20,
         }
     }
 
@@ -82,6 +96,16 @@ pub struct HogStats {
     pub cores: Vec<CoreStats>,
     /// Number of times that a core found a queue's lock taken, from the beginning.
     pub lock_waits: u64,
+    /// Live: the operating system's thread of each core, and what it has compared.
+    pub threads: Vec<HogThread>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HogThread {
+    /// Identifier of the thread in the operating system; 0 if it does not tell.
+    pub id: u64,
+    /// Bytes that were compared with what the thread had written.
+    pub verified_bytes: u64,
 }
 
 impl HogStats {
@@ -101,12 +125,17 @@ impl HogStats {
         requests as f64 / self.measured.as_us_f64() * 1e3
     }
 
+    /// Throughput of each core, relative to an even share.
+    pub fn shares_by_core(&self) -> Vec<f64> {
+        let even = self.bytes() as f64 / self.cores.len() as f64;
+        self.cores.iter().map(|core| core.bytes as f64 / even.max(1.0)).collect()
+    }
+
     /// Lowest and highest throughput of a core, relative to an even share.
     pub fn shares(&self) -> (f64, f64) {
-        let even = self.bytes() as f64 / self.cores.len() as f64;
-        let share = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / even.max(1.0);
-        let bytes = || self.cores.iter().map(|core| core.bytes);
-        (share(bytes().min()), share(bytes().max()))
+        let shares = self.shares_by_core();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        (least, shares.iter().copied().fold(0.0, f64::max))
     }
 }
 
@@ -124,6 +153,17 @@ pub enum HogError {
     Io(#[from] IoError),
     #[error("diskhog: {0}")]
     Memory(#[from] OutOfMemory),
+    #[error("diskhog: {0}")]
+    Plan(#[from] plan::PlanErrors),
+    /// Data read is not the data written.
+    #[error(
+        "diskhog: core {core}: byte {byte} from LBA {lba} on is {found:#04x}, expected {expected:#04x} of \
+         round {round}"
+    )]
+    Data { core: u32, lba: u64, byte: usize, found: u8, expected: u8, round: u32 },
+    /// A thread could not be started or has panicked.
+    #[error("diskhog: {0}")]
+    Thread(String),
 }
 
 /// Runs diskhog in virtual time.
@@ -136,30 +176,55 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
         plan,
         Log::Off,
         plan.host.cores,
-        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core), false).await,
+        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
     )?
 }
 
-/// Runs diskhog live, with host and device alternating on this thread.
+/// Runs diskhog in virtual time, and returns also the most commands that the device had outstanding at a
+/// time: tail doorbells that have arrived at it, less completions that it has posted.
 ///
 /// # Errors
 /// As [`simulated`].
-pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
+pub fn outstanding(plan: &Plan, hog: &Hog) -> Result<(HogStats, u64), HogError> {
     check(plan, hog)?;
-    let shared = world::shared(SCSI, plan)?;
-    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device =
-        Device::start(SCSI, shared.device(&rt), MediumState::to_read(plan)?, Clock::Wall, plan)?;
-    let host = shared.host(&rt);
-    let stats = rt.block_on(async {
-        let ports = (0..plan.host.cores).map(|_| host.clone()).collect();
-        let driver = Scsi::connect(ports, plan).await.map_err(RunError::from)?;
-        let stats = load(&rt, plan, hog, &driver, |_| host.clone(), true).await?;
-        driver.stop().await.map_err(RunError::from)?;
-        Ok(stats)
-    });
-    drop(device.switch_off());
-    stats
+    let options = spread_options(plan);
+    let entries = u64::from(options.shape(plan.host.cores as u16).depth) + 1;
+    let device = Rc::new(Outstanding { entries, ..Outstanding::default() });
+    let sink = device.clone();
+    let stats = world::on_cores_in_virtual_time::<Scsi, _>(
+        plan,
+        Log::To(Rc::new(move |entry| sink.see(entry))),
+        plan.host.cores,
+        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
+    )?;
+    Ok((stats?, device.most.get()))
+}
+
+/// Commands of I/O queues that a device has, by its event log.
+#[derive(Default)]
+struct Outstanding {
+    /// Entries of a submission queue.
+    entries: u64,
+    tails: RefCell<BTreeMap<u64, u64>>,
+    now: Cell<u64>,
+    most: Cell<u64>,
+}
+
+impl Outstanding {
+    fn see(&self, entry: &Entry) {
+        match (entry.component, entry.what) {
+            // Submission queues have the even doorbells; the first is the admin queue's.
+            ("bus", "register")
+                if entry.a > DOORBELLS && (entry.a - DOORBELLS).is_multiple_of(8) =>
+            {
+                let old = self.tails.borrow_mut().insert(entry.a, entry.b).unwrap_or(0);
+                self.now.set(self.now.get() + (entry.b + self.entries - old) % self.entries);
+                self.most.set(self.most.get().max(self.now.get()));
+            }
+            ("device", "completed") if entry.a > 0 => self.now.set(self.now.get() - 1),
+            _ => {}
+        }
+    }
 }
 
 /// Checks that the plan's machine supports the workload.
@@ -236,13 +301,6 @@ impl Behind {
         self.now.set(self.now.get() + 1);
     }
 
-    /// Waits until no piece is in flight.
-    async fn drained(&self, rt: &Rt) {
-        while self.now.get() > 0 {
-            self.less.changed(rt, self.less.version()).await;
-        }
-    }
-
     fn end(&self, rt: &Rt) {
         self.now.set(self.now.get() - 1);
         self.less.notify(rt);
@@ -250,6 +308,28 @@ impl Behind {
 }
 
 impl Board {
+    /// A board for `running` threads of this executor.
+    fn new(hog: &Hog, now: Time, running: u32, behind: Vec<Option<Rc<Behind>>>) -> Rc<Board> {
+        let begin = now + hog.ramp;
+        let core = (CoreStats::default(), Windows::of(hog.interval));
+        Rc::new(Board {
+            cores: RefCell::new(vec![core; hog.threads as usize]),
+            begin,
+            end: begin + hog.time,
+            running: Cell::new(running),
+            ended: Signal::default(),
+            failed: RefCell::default(),
+            behind,
+        })
+    }
+
+    async fn all_ended(&self, rt: &Rt) -> Result<(), HogError> {
+        while self.running.get() > 0 {
+            self.ended.changed(rt, self.ended.version()).await;
+        }
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
     /// Counts a completed piece in the interval of its completion.
     fn note(&self, core: u32, bytes: u64, requests: u64, now: Time) {
         if now < self.begin || now >= self.end {
@@ -281,41 +361,19 @@ async fn load<P: HostPort>(
     hog: &Hog,
     driver: &<Scsi as Interface>::Driver<P>,
     port: impl Fn(u32) -> P,
-    drain: bool,
 ) -> Result<HogStats, HogError> {
-    let begin = rt.now() + hog.ramp;
     let options = spread_options(plan);
     let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
-    let board = Rc::new(Board {
-        cores: RefCell::new(vec![
-            (CoreStats::default(), Windows::of(hog.interval));
-            hog.threads as usize
-        ]),
-        begin,
-        end: begin + hog.time,
-        running: Cell::new(hog.threads),
-        ended: Signal::default(),
-        failed: RefCell::default(),
-        behind: Behind::of_threads(plan, hog, policy, shape),
-    });
+    let behind = Behind::of_threads(plan, hog, policy, shape);
+    let board = Board::new(hog, rt.now(), hog.threads, behind);
     for core in 0..hog.threads {
         let disk = driver.disk(core as usize);
-        let thread = Thread::new(rt, plan, hog, core, &disk, port(core), &board);
+        let thread = Thread::new(rt, plan, hog, core, &disk, port(core), &board, None);
         rt.spawn(thread.work());
     }
-    while board.running.get() > 0 {
-        board.ended.changed(rt, board.ended.version()).await;
-    }
-    if drain {
-        for behind in board.behind.iter().flatten() {
-            behind.drained(rt).await;
-        }
-    }
-    if let Some(failed) = board.failed.take() {
-        return Err(failed);
-    }
+    board.all_ended(rt).await?;
     let (cores, lock_waits) = (board.stats(), driver.lock_waits());
-    Ok(HogStats { policy, shape, measured: hog.time, cores, lock_waits })
+    Ok(HogStats { policy, shape, measured: hog.time, cores, lock_waits, threads: Vec::new() })
 }
 
 /// A thread, and its range.
@@ -338,6 +396,8 @@ struct Thread<D, P> {
     left: Cell<u64>,
     ended: Signal,
     behind: Option<Rc<Behind>>,
+    /// Live: what the blocks hold.
+    data: Option<Rc<Data>>,
 }
 
 impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
@@ -349,6 +409,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         disk: &D,
         port: P,
         board: &Rc<Board>,
+        data: Option<Rc<Data>>,
     ) -> Rc<Thread<D, P>> {
         let geometry = disk.geometry();
         let block_bytes = u64::from(geometry.block_bytes);
@@ -363,7 +424,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             hog: hog.clone(),
             board: board.clone(),
             first: range * u64::from(core),
-            places: range * block_bytes / hog.bytes,
+            places: data.as_ref().map_or(range * block_bytes / hog.bytes, |data| data.places()),
             block_bytes,
             piece_bytes: piece.min(hog.bytes),
             costs: (
@@ -377,6 +438,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             left: Cell::new(0),
             ended: Signal::default(),
             behind: board.behind[core as usize].clone(),
+            data,
         })
     }
 
@@ -389,14 +451,22 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
                     false => turn % self.places,
                 };
                 turn += 1;
+                let place = match &self.data {
+                    Some(data) if self.hog.write => data.begin_write(place),
+                    _ => place,
+                };
                 self.request(place).await;
             }
-            while self.left.get() > 0 {
-                self.ended.changed(&self.rt, self.ended.version()).await;
-            }
+            self.all_pieces_ended().await;
         }
         self.board.running.set(self.board.running.get() - 1);
         self.board.ended.notify(&self.rt);
+    }
+
+    async fn all_pieces_ended(&self) {
+        while self.left.get() > 0 {
+            self.ended.changed(&self.rt, self.ended.version()).await;
+        }
     }
 
     /// Issues the pieces of a request.
@@ -429,7 +499,8 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             }
             let (thread, left) = (self.clone(), left.clone());
             let lba = Lba(lba + at / self.block_bytes);
-            self.rt.spawn(async move { thread.piece(lba, buffer, bytes, &left).await });
+            let of = (place, bytes);
+            self.rt.spawn(async move { thread.piece(lba, buffer, of, &left).await });
         }
     }
 
@@ -452,9 +523,18 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         }
     }
 
-    async fn piece(&self, lba: Lba, buffer: Buffer, bytes: u64, request: &Cell<u64>) {
+    async fn piece(
+        &self,
+        lba: Lba,
+        buffer: Buffer,
+        (place, bytes): (u64, u64),
+        request: &Cell<u64>,
+    ) {
         let part = buffer.part(0, bytes as usize);
-        let (_, result) = match self.hog.write {
+        if let Some(data) = &self.data {
+            data.prepare(self.hog.write, place, lba, &part);
+        }
+        let (part, result) = match self.hog.write {
             true => self.disk.write(lba, part, false).await,
             false => self.disk.read(lba, part).await,
         };
@@ -462,6 +542,10 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         if !self.hog.write {
             self.copy(bytes).await;
         }
+        let result = match &self.data {
+            Some(data) if result.is_ok() => data.ended(self.hog.write, place, lba, &part),
+            _ => result.map_err(HogError::from),
+        };
         match (result, &self.behind) {
             (Ok(()), None) => self.note(bytes, request),
             (Ok(()), Some(_)) => {}

@@ -24,3 +24,4 @@ pub mod measure;
 pub mod power_cuts;
 pub mod run;
 pub mod sweep;
+pub mod tenants;

@@ -41,6 +41,7 @@
 
 pub mod block;
 pub mod dcx;
+pub mod energy;
 pub mod faults;
 pub mod meter;
 mod moved;

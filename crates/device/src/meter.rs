@@ -11,6 +11,8 @@ use std::cell::{Cell, RefCell};
 use runtime::{Finished, Rt, STAGES_MAX, Span, Time, Traces};
 use wire::nvme::opcode::io;
 
+use crate::energy::PowerUse;
+
 /// Kinds of commands that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -190,6 +192,8 @@ pub struct Snapshot {
 /// Counts of a device's commands.
 #[derive(Default)]
 pub struct Meter {
+    /// Time in each power state.
+    pub power: PowerUse,
     watched: Cell<bool>,
     /// The handle of the table of traces, and the number of commands.
     traces: RefCell<Option<Rt>>,

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use campaign::diskhog::{self, Hog, HogStats};
+use campaign::diskhog::{self, Hog, LockCosts, Runs};
 use clap::{Args, ValueEnum};
 use papers::Table;
 use plan::units::{parse_size, parse_span};
-use plan::{POLICIES, Plan};
+use plan::{LOCK_ORDERS, POLICIES, Plan};
 use report::model::{self, Document};
 use runtime::Span;
 
@@ -47,6 +47,12 @@ pub(super) struct Diskhog {
     /// Only this policy: single, round-robin, per-core or pool
     #[arg(long, value_parser = policy)]
     policy: Option<&'static str>,
+    /// Order in which waiting cores get a queue's lock: unfair, fair, or both
+    #[arg(long, default_value = "unfair", value_parser = ["unfair", "fair", "both"])]
+    lock: String,
+    /// Number of runs of each policy; live they differ
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
     /// Write the result to this file as JSON; - is standard output, and then the only thing there
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,6 +72,14 @@ fn policy(word: &str) -> Result<&'static str, String> {
     known.copied().ok_or_else(|| format!("expected one of {}", words.join(", ")))
 }
 
+/// A policy with an order of its locks, its machine, and what the model expects live.
+struct Case {
+    policy: &'static str,
+    lock: &'static str,
+    plan: Plan,
+    predicted: Option<Vec<f64>>,
+}
+
 pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
     let plan = typed.sets.open(&typed.plan)?;
     let hog = typed.hog()?;
@@ -73,17 +87,27 @@ pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
     let page = Page::beside(&[&json])?;
     let mut all = Vec::new();
     for simulated in typed.world.simulated() {
-        let world = if simulated { World::Sim } else { World::Live };
-        let mut of_world = Vec::new();
-        for word in words(&plan, typed.policy)? {
-            let plan = with_policy(&plan, word);
-            let job_result = match simulated {
-                true => diskhog::simulated(&plan, &hog),
-                false => diskhog::live(&plan, &hog),
-            };
-            of_world.push((word, job_result.map_err(|error| error.to_string())?));
+        let mut cases = cases(&plan, typed.policy, &typed.lock)?;
+        let costs = (!simulated).then(diskhog::measure_locks);
+        if let Some(costs) = costs {
+            for case in &mut cases {
+                let predicted = diskhog::predict(&case.plan, &hog, costs);
+                let predicted = predicted.map_err(|error| error.to_string())?;
+                case.predicted = Some(predicted.shares_by_core());
+            }
+            print_prediction(page, costs, &cases);
         }
-        print_report(page, &typed.what(), world, &hog, &of_world);
+        let run = |case: &Case| {
+            let runs = (0..typed.runs).map(|_| match simulated {
+                true => diskhog::simulated(&case.plan, &hog),
+                false => diskhog::live(&case.plan, &hog),
+            });
+            let runs: Result<Vec<_>, _> = runs.collect();
+            runs.map(Runs::new).map_err(|error| error.to_string())
+        };
+        let runs = cases.iter().map(run).collect::<Result<Vec<_>, _>>()?;
+        let of_world: Vec<_> = cases.iter().zip(&runs).collect();
+        print_report(page, &typed.what(), simulated, &hog, &of_world);
         all.push(model::Hog {
             world: if simulated { model::World::Simulated } else { model::World::Live },
             plan: report::plan_of(&plan),
@@ -93,7 +117,11 @@ pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
             random: hog.random,
             batch: hog.batch,
             interval_ps: hog.interval.0,
-            policies: of_world.iter().map(policy_of).collect(),
+            lock_costs: costs.map(|costs| model::HogLockCosts {
+                lock_ps: costs.lock.0,
+                transfer_ps: costs.transfer.0,
+            }),
+            policies: of_world.iter().map(|(case, runs)| policy_of(case, runs)).collect(),
         });
     }
     if let Some(json) = &mut json {
@@ -105,16 +133,28 @@ pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
     Ok(true)
 }
 
-fn policy_of((word, stats): &(&'static str, HogStats)) -> model::HogPolicy {
+fn policy_of(case: &Case, runs: &Runs) -> model::HogPolicy {
+    let stats = runs.median();
     let (least_share, most_share) = stats.shares();
     let requests = stats.cores.iter().map(|core| core.requests).sum();
-    let core = |core: &diskhog::CoreStats| model::HogCore {
+    let number = |core: Option<usize>| core.map(|core| core as u32);
+    let core = |(core, shares): (&diskhog::CoreStats, [f64; 3])| model::HogCore {
         bytes: core.bytes,
         requests: core.requests,
+        least_share: shares[0],
+        median_share: shares[1],
+        most_share: shares[2],
         series_bytes: core.series.clone(),
     };
+    let live = case.predicted.as_deref();
     model::HogPolicy {
-        policy: (*word).to_owned(),
+        policy: case.policy.to_owned(),
+        lock: case.lock.to_owned(),
+        runs: runs.count() as u32,
+        thread_ids: stats.threads.iter().map(|thread| thread.id).collect(),
+        verified_bytes: runs.verified_bytes(),
+        predicted_core: live.and_then(|shares| number(diskhog::favoured(shares))),
+        favoured_core: live.and_then(|_| number(diskhog::favoured(&runs.median_shares()))),
         queues: stats.shape.queues.into(),
         depth: stats.shape.depth.into(),
         outstanding: stats.shape.outstanding(),
@@ -124,7 +164,7 @@ fn policy_of((word, stats): &(&'static str, HogStats)) -> model::HogPolicy {
         least_share,
         most_share,
         lock_waits: stats.lock_waits,
-        cores: stats.cores.iter().map(core).collect(),
+        cores: stats.cores.iter().zip(runs.shares()).map(core).collect(),
     }
 }
 
@@ -143,6 +183,7 @@ impl Diskhog {
             ramp: Span::ZERO,
             time: span("time", &self.time)?,
             interval: span("interval", &self.interval)?,
+            ..Hog::sequential(self.threads)
         })
     }
 
@@ -168,26 +209,75 @@ fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, S
     Ok(all.filter(|word| only.is_none_or(|only| only == *word)).collect())
 }
 
-fn with_policy(plan: &Plan, word: &str) -> Plan {
-    let mut plan = plan.clone();
-    let policy = POLICIES.iter().find(|(known, _)| *known == word).expect("one of ours").1;
-    if let Some(sharing) = &mut plan.host.sharing {
-        sharing.policy = policy;
+/// The cases to run: each policy, and with a shared queue each order of its lock.
+fn cases(plan: &Plan, only: Option<&'static str>, lock: &str) -> Result<Vec<Case>, String> {
+    let mut cases = Vec::new();
+    for policy in words(plan, only)? {
+        let known = POLICIES.iter().find(|(known, _)| *known == policy).expect("one of ours").1;
+        for (word, order) in LOCK_ORDERS {
+            if !(lock == word || lock == "both" && (known.is_shared() || word == "unfair")) {
+                continue;
+            }
+            let mut plan = plan.clone();
+            if let Some(sharing) = &mut plan.host.sharing {
+                (sharing.policy, sharing.order) = (known, order);
+            }
+            cases.push(Case { policy, lock: word, plan, predicted: None });
+        }
     }
-    plan
+    Ok(cases)
 }
 
-fn name(world: World) -> &'static str {
-    if world == World::Live { "live, one thread" } else { "simulated" }
+impl Case {
+    /// The policy, with the order of its locks if it has any.
+    fn name(&self, with_lock: bool) -> String {
+        match with_lock && matches!(self.policy, "single" | "round-robin") {
+            true => format!("{}, {}", self.policy, self.lock),
+            false => self.policy.to_owned(),
+        }
+    }
 }
 
-fn print_report(
-    page: Page,
-    what: &str,
-    world: World,
-    hog: &Hog,
-    stats: &[(&'static str, HogStats)],
-) {
+/// The favoured core of these shares, in words.
+fn favoured(shares: &[f64]) -> String {
+    match diskhog::favoured(shares) {
+        None => "none".into(),
+        Some(core) => format!("core {core}, {:.2}", shares[core]),
+    }
+}
+
+/// Prints what was measured and what the model expects, before the live runs.
+fn print_prediction(page: Page, costs: LockCosts, cases: &[Case]) {
+    let line = |case: &Case| {
+        let shares = case.predicted.as_deref().unwrap_or_default();
+        std::iter::once(case.name(true))
+            .chain([favoured(shares)])
+            .chain(shares.iter().map(|share| format!("{share:.2}")))
+            .collect()
+    };
+    let cores = cases[0].predicted.as_ref().map_or(0, Vec::len);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    page.line(Table {
+        caption: "predicted before the live runs: shares by core".into(),
+        columns: ["policy", "favoured"]
+            .map(String::from)
+            .into_iter()
+            .chain((0..cores).map(|core| core.to_string()))
+            .collect(),
+        lines: cases.iter().map(line).collect(),
+        notes: vec![
+            format!(
+                "measured here: a lock at hand {}, a cache line to another core {}; all other costs are the \
+                 plan's",
+                costs.lock, costs.transfer
+            ),
+            format!("the model has a processor for each core, this machine {processors} for all"),
+            "favoured: at least 1.1 of an even share".into(),
+        ],
+    });
+}
+
+fn print_report(page: Page, what: &str, simulated: bool, hog: &Hog, cases: &[(&Case, &Runs)]) {
     let columns = [
         "policy",
         "queues",
@@ -198,32 +288,96 @@ fn print_report(
         "most",
         "lock waits",
     ];
-    let line = |(word, job_result): &(&'static str, HogStats)| {
-        let (least, most) = job_result.shares();
+    let both = cases.iter().any(|(case, _)| case.lock == "fair");
+    let line = |(case, runs): &(&Case, &Runs)| {
+        let stats = runs.median();
+        let (least, most) = stats.shares();
         vec![
-            (*word).to_owned(),
-            format!("{} of {}", job_result.shape.queues, job_result.shape.depth),
-            job_result.shape.outstanding().to_string(),
-            format!("{:.1}", job_result.megabytes_s()),
-            format!("{:.2}", job_result.kiops()),
+            case.name(both),
+            format!("{} of {}", stats.shape.queues, stats.shape.depth),
+            stats.shape.outstanding().to_string(),
+            format!("{:.1}", stats.megabytes_s()),
+            format!("{:.2}", stats.kiops()),
             format!("{least:.3}"),
             format!("{most:.3}"),
-            job_result.lock_waits.to_string(),
+            stats.lock_waits.to_string(),
         ]
     };
+    let world = if simulated { "simulated" } else { "live" };
+    let runs = cases[0].1.count();
+    let of_runs = (runs > 1).then(|| format!("the run of the median throughput, of {runs}"));
     page.line(Table {
-        caption: format!("diskhog, {}: {what}", name(world)),
+        caption: format!("diskhog, {world}: {what}"),
         columns: columns.map(String::from).into(),
-        lines: stats.iter().map(line).collect(),
-        notes: vec!["a core's share is of what all have got, evenly divided: 1 is even".into()],
+        lines: cases.iter().map(line).collect(),
+        notes: std::iter::once(
+            "a core's share is of what all have got, evenly divided: 1 is even".into(),
+        )
+        .chain(of_runs)
+        .collect(),
     });
-    for (word, job_result) in stats {
-        series(page, word, hog, job_result);
+    if !simulated {
+        print_verdicts(page, cases);
+    }
+    if !simulated || runs > 1 {
+        print_shares(page, cases);
+    }
+    for (case, runs) in cases {
+        series(page, &case.name(both), hog, runs.median());
     }
 }
 
+/// Prints for each case whether the favoured core is the predicted one.
+fn print_verdicts(page: Page, cases: &[(&Case, &Runs)]) {
+    let line = |(case, runs): &(&Case, &Runs)| {
+        let (expected, seen) =
+            (case.predicted.as_deref().unwrap_or_default(), runs.median_shares());
+        let holds = diskhog::favoured(expected) == diskhog::favoured(&seen);
+        let mut ids: Vec<_> = runs.median().threads.iter().map(|thread| thread.id).collect();
+        let all = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        ids.sort_unstable();
+        ids.dedup();
+        vec![
+            case.name(true),
+            favoured(expected),
+            favoured(&seen),
+            if holds { "holds" } else { "departs" }.into(),
+            format!("{:.1} MB", runs.verified_bytes() as f64 / 1e6),
+            ids.len().to_string(),
+            all,
+        ]
+    };
+    page.line(Table {
+        caption: "favoured core: predicted and live".into(),
+        columns: ["policy", "predicted", "live", "", "verified", "threads", "their ids"]
+            .map(String::from)
+            .into(),
+        lines: cases.iter().map(line).collect(),
+        notes: vec!["live: the median share of all runs; every byte read was compared".into()],
+    });
+}
+
+/// Prints the share of each core: median, and range of all runs.
+fn print_shares(page: Page, cases: &[(&Case, &Runs)]) {
+    let line = |(case, runs): &(&Case, &Runs)| {
+        let shares = runs.shares().into_iter();
+        let shares =
+            shares.map(|[least, median, most]| format!("{median:.2} ({least:.2}-{most:.2})"));
+        std::iter::once(case.name(true)).chain(shares).collect()
+    };
+    let cores = cases[0].1.median().cores.len();
+    page.line(Table {
+        caption: format!("shares by core: median and range of {} runs", cases[0].1.count()),
+        columns: std::iter::once("policy".to_owned())
+            .chain((0..cores).map(|core| core.to_string()))
+            .collect(),
+        lines: cases.iter().map(line).collect(),
+        notes: Vec::new(),
+    });
+}
+
 /// Prints the samples of the monitor, one line per core.
-fn series(page: Page, word: &str, hog: &Hog, job_result: &HogStats) {
+fn series(page: Page, word: &str, hog: &Hog, job_result: &diskhog::HogStats) {
     let samples = job_result.cores.iter().map(|core| core.series.len()).max().unwrap_or(0);
     let columns = (1..=samples).map(|at| format!("{}", hog.interval * at as u64));
     let rate = |bytes: u64| format!("{:.1}", bytes as f64 / hog.interval.as_us_f64());

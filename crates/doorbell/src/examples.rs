@@ -81,6 +81,11 @@ Examples:
   doorbell diskhog --threads 8 --policy per-core
   doorbell diskhog --rw write --random --bytes '64 KiB' --json shares.json";
 
+pub(super) const TENANTS: &str = "\
+Examples:
+  doorbell tenants
+  doorbell tenants --world live --time '500 ms' --set medium.pace=immediate";
+
 pub(super) const STATE: &str = "\
 Examples:
   doorbell state check drive.state

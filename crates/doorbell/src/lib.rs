@@ -37,6 +37,7 @@ mod serve_command;
 mod shells;
 mod state;
 mod sweep;
+mod tenants;
 mod watch;
 
 use std::ffi::OsString;
@@ -134,6 +135,9 @@ enum Command {
     /// Load a disk from all cores under each queue policy; print the share of each core
     #[command(after_help = examples::DISKHOG)]
     Diskhog(diskhog::Diskhog),
+    /// Latency of a reader beside neighbours, by what protects it; shares by class and number of queues
+    #[command(after_help = examples::TENANTS)]
+    Tenants(tenants::TenantsOf),
     /// Check, repair or upgrade the state file of a flash SSD
     #[command(after_help = examples::STATE)]
     State(state::State),
@@ -182,6 +186,12 @@ impl Sets {
             format!(" --set {}", quoted(&format!("{key}={value}")))
         };
         self.sets.iter().map(one).collect()
+    }
+
+    /// These flags after other settings, which they override.
+    fn over(&self, settings: &[(&str, &str)]) -> Sets {
+        let settings = settings.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+        Sets { sets: settings.chain(self.sets.iter().cloned()).collect() }
     }
 
     fn open(&self, plan: &str) -> Result<Plan, String> {
@@ -272,6 +282,7 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         }
         Command::Papers(typed) => papers::papers(&typed, call),
         Command::Diskhog(typed) => diskhog::diskhog(&typed, call),
+        Command::Tenants(typed) => tenants::tenants(&typed),
         Command::State(typed) => state::state(&typed),
         Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
         Command::Conformance(typed) => conformance::conformance(&typed, call),

@@ -2,6 +2,7 @@
 
 use bus::OutOfMemory;
 use campaign::diskhog::HogError;
+use campaign::tenants::TenantsError;
 use host::IoError;
 use plan::PlanErrors;
 use world::RunError;
@@ -26,6 +27,9 @@ pub enum ExhibitError {
     /// A run of diskhog failed.
     #[error(transparent)]
     Hog(#[from] HogError),
+    /// A run of tenants failed.
+    #[error(transparent)]
+    Tenants(#[from] TenantsError),
     #[error(transparent)]
     Io(#[from] IoError),
     #[error(transparent)]

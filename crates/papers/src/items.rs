@@ -4,7 +4,7 @@ use super::check::Item;
 use super::{
     adaptive, adaptive_figures, adaptive_laws, blocks, dc_express, dcx_kernel, dcx_link,
     dcx_tables, dcx_tags, fastpath, flash_arrays, flash_cliff, flash_pairs, flash_tables,
-    flash_windows, flash_workers, vortex, vortex_tables,
+    flash_windows, flash_workers, vortex, vortex_tables, vortex_tenants,
 };
 
 pub(super) const ADAPTIVE: &[Item] = &[
@@ -143,5 +143,12 @@ pub(super) const VORTEX: &[Item] = &[
     Item::Check(vortex::ENOUGH),
     Item::Check(vortex::WRITES),
     Item::Check(vortex::ENQUEUED),
+    Item::Check(vortex_tenants::NEIGHBOUR),
+    Item::Check(vortex_tenants::OWN_QUEUE),
+    Item::Check(vortex_tenants::URGENT),
+    Item::Check(vortex_tenants::RATE),
+    Item::Check(vortex_tenants::WEIGHTS),
+    Item::Check(vortex_tenants::BY_NUMBER),
     Item::Shown(vortex_tables::all),
+    Item::Shown(vortex_tenants::tables),
 ];

@@ -54,6 +54,7 @@ mod text;
 mod threads;
 mod vortex;
 mod vortex_tables;
+mod vortex_tenants;
 
 pub use changes::Change;
 pub use check::{Item, Mutation, Spec};

@@ -1,6 +1,6 @@
 //! The table `[host]`: memory, cores, driver configuration and software costs.
 
-use ::host::nvme::{self, Policy, Sgl};
+use ::host::nvme::{self, Policy, Sgl, SpinOrder};
 use bus::sim::NamedCost;
 use runtime::Span;
 use wire::BusAddr;
@@ -101,6 +101,10 @@ pub struct Sharing {
     pub lock: Span,
     /// Time to transfer a cache line from one core to another.
     pub transfer: Span,
+    /// Order in which waiting cores get a lock.
+    pub order: SpinOrder,
+    /// Core that takes in the completions of the first shared queue; none: drawn from the seed.
+    pub home: Option<u32>,
 }
 
 /// Completion method of a driver.
@@ -198,7 +202,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     let retries = fields.number("retries", Optional, 0..=100);
     let costs = costs(&fields, HOST_COSTS);
     let shares = fields.has("sharing");
-    let sharing = if shares { fields.table("sharing").and_then(sharing) } else { None };
+    let sharing = shares.then(|| sharing(fields.table("sharing")?, cores.unwrap_or(1)));
     let copies = fields.has("kernel");
     let kernel = if copies { fields.table("kernel").and_then(kernel) } else { None };
     let path = own_path(&fields, copies);
@@ -217,7 +221,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         guard: if by_host? { Some(guard?) } else { None },
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
-        sharing: if shares { Some(sharing?) } else { None },
+        sharing: sharing.map_or(Some(None), |read| read.map(Some))?,
         kernel: if copies { Some(kernel?) } else { None },
         path: path?,
         timeout: timeout?,
@@ -242,12 +246,25 @@ pub const POLICIES: [(&str, Policy); 4] = [
     ("pool", Policy::Pool),
 ];
 
-/// Reads the table `[host.sharing]`.
-fn sharing(fields: Fields<'_>) -> Option<Sharing> {
+/// Orders in which waiting cores get a lock, by their name in plans and on the command line.
+pub const LOCK_ORDERS: [(&str, SpinOrder); 2] =
+    [("unfair", SpinOrder::Unfair), ("fair", SpinOrder::Fair)];
+
+/// Reads the table `[host.sharing]` of a host of `cores` cores.
+fn sharing(fields: Fields<'_>, cores: u64) -> Option<Sharing> {
     let policy = fields.choice("policy", &POLICIES);
     let (lock, transfer) = (fields.cost("lock"), fields.cost("transfer"));
+    let order = match fields.has("order") {
+        true => fields.choice("order", &LOCK_ORDERS),
+        false => Some(SpinOrder::Unfair),
+    };
+    let home = fields.has("home").then(|| fields.number("home", Optional, 0..=cores - 1));
     fields.done();
-    Some(Sharing { policy: policy?, lock: lock?, transfer: transfer? })
+    let home = match home {
+        Some(home) => Some(home? as u32),
+        None => None,
+    };
+    Some(Sharing { policy: policy?, lock: lock?, transfer: transfer?, order: order?, home })
 }
 
 /// Reads the table `[host.kernel]`.

@@ -63,6 +63,7 @@ impl RunContext<'_> {
             host_thread_ps: result.host_thread.map(|span| span.0),
             flash: result.flash.as_ref().map(|flash| parts::flash(flash, plan)),
             faults: result.faults.iter().map(parts::fault).collect(),
+            energy: parts::energy(&result.power, plan),
             series: result.series.as_ref().map(parts::series),
             timeline: result.timeline.as_ref().map_or_else(Vec::new, |sampled| {
                 parts::timeline(sampled, plan.medium.contents.block_bytes.into())

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use findings::{
     Bench, BenchRow, Calibration, CalibrationRow, Case, CaseVerdict, Conformance, DriverCost, Hog,
-    HogCore, HogPolicy, NamedSpan, PlanFound,
+    HogCore, HogLockCosts, HogPolicy, NamedSpan, PlanFound,
 };
 pub use job::{
     Around, Bin, Breakdown, Histogram, Job, Kind, Level, Operations, Percentile, Shares, Window,
@@ -26,9 +26,9 @@ pub use job::{
 };
 pub use paper::Paper;
 pub use run::{
-    Core, Cores, Device, Direction, EventLog, Fault, Flash, FlashSoftware, Link, Mapping, Packets,
-    Plan, Point, Recorded, RecordedStage, Recording, Request, Resets, Run, Sourced, StageSpan,
-    TimeSeries, Work, World,
+    Core, Cores, Device, Direction, Energy, EventLog, Fault, Flash, FlashSoftware, Link, Mapping,
+    Packets, Plan, Point, PowerState, Recorded, RecordedStage, Recording, Request, Resets, Run,
+    Sourced, StageSpan, TimeSeries, Work, World,
 };
 pub use sweep::{
     SweepAxis, SweepHeader, SweepLine, SweepOperations, SweepPoint, SweepResult, SweepWait,

@@ -5,7 +5,8 @@ use std::fmt::{self, Write};
 use runtime::Span;
 
 use crate::model::{
-    Around, Breakdown, Flash, Histogram, Job, Link, Operations, Packets, Run, Shares, WarningKind,
+    Around, Breakdown, Energy, Flash, Histogram, Job, Link, Operations, Packets, Run, Shares,
+    WarningKind,
 };
 use crate::number::{mib, us, wrapped};
 
@@ -45,6 +46,9 @@ fn write(page: &mut String, run: &Run) -> fmt::Result {
     for fault in &run.faults {
         writeln!(page, "fault {}: injected {} times", fault.name, fault.injected)?;
     }
+    if let Some(energy) = &run.energy {
+        energy_of(page, energy)?;
+    }
     if let Some(stats) = &run.flash {
         flash(page, stats, run)?;
     }
@@ -54,6 +58,17 @@ fn write(page: &mut String, run: &Run) -> fmt::Result {
     }
     run.jobs.iter().try_for_each(|job| one_job(page, job))?;
     recorded(page, run)
+}
+
+fn energy_of(page: &mut String, energy: &Energy) -> fmt::Result {
+    let time_ps: u64 = energy.states.iter().map(|state| state.time_ps).sum();
+    let of_all = |ps: u64| 100.0 * ps as f64 / time_ps.max(1) as f64;
+    let mut text = format!("energy: {:.3} mJ", energy.microjoules as f64 / 1e3);
+    for state in energy.states.iter().filter(|state| state.entries > 0) {
+        let (milliwatts, share) = (state.milliwatts, of_all(state.time_ps));
+        write!(text, ", {milliwatts} mW {share:.2} % (entered {} times)", state.entries)?;
+    }
+    lines(page, &text)
 }
 
 fn lines(page: &mut String, text: &str) -> fmt::Result {

@@ -23,7 +23,7 @@ use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
 pub use live::{Copied, DieView, copy_to_file};
 use plan::{Flash, MediumPace, Plan, Start};
-pub use stats::FlashStats;
+pub use stats::{FlashStats, StateUse};
 
 /// Time base of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -319,7 +319,7 @@ impl Device {
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
-        let faults = (watched || !plan.faults.is_empty()).then_some(faults);
+        let faults = (watched || !plan.faults.is_empty() || plan.power.is_some()).then_some(faults);
         Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
     }
 

@@ -49,7 +49,7 @@ pub use nvme::{Nvme, NvmeDriver};
 pub use nvme::{clamped, controller_options, queue_options};
 pub use placement::{MODULES, PLACEMENTS, Placement};
 pub use row::{Connected, DeviceSide, Disk, Front, HostSide, Row};
-pub use scsi::{Scsi, ScsiDriver, spread_options};
+pub use scsi::{Scsi, ScsiDriver, scsi_disk, spread_options};
 pub use shared::Shared;
 
 pub const NVME: &Row = Nvme::ROW;

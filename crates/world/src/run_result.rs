@@ -8,7 +8,7 @@ use plan::Plan;
 use runtime::{Log, Span};
 use workload::job::Job;
 
-use crate::device::{Device, FlashStats};
+use crate::device::{Device, FlashStats, StateUse};
 use crate::engine::{JobResult, Progress};
 use crate::error::RunError;
 use crate::interfaces::of_member;
@@ -63,6 +63,9 @@ pub struct RunResult {
     pub host_thread: Option<Span>,
     /// Number of injections of each fault by name; empty if the device is in another process.
     pub faults: Vec<(String, u64)>,
+    /// Use of each power state from the start of the device on, if the plan has any and the device is in this
+    /// process.
+    pub power: Vec<StateUse>,
     /// Flash statistics, if there is flash and the device is in this process.
     pub flash: Option<FlashStats>,
     /// Time series, if one was requested.
@@ -106,8 +109,12 @@ impl RunResult {
         let software = host_result.software;
         let flash =
             device.flash.map(|stats| FlashStats { software: stats.software.or(software), ..stats });
-        let mut run_result =
-            RunResult { faults: device.faults, flash, ..RunResult::of(host_result) };
+        let mut run_result = RunResult {
+            faults: device.faults,
+            power: device.power,
+            flash,
+            ..RunResult::of(host_result)
+        };
         run_result.warnings.extend(warning::of_thread("device", device.thread));
         let stats =
             run_result.flash.and_then(|stats| stats.software).zip(plan.medium.flash.as_ref());
@@ -180,6 +187,7 @@ pub(crate) fn sample_flash(devices: &[Device], sample: &mut Sample) {
 /// Device side of the result of a run.
 pub(crate) struct DeviceStats {
     pub(crate) faults: Vec<(String, u64)>,
+    pub(crate) power: Vec<StateUse>,
     pub(crate) flash: Option<FlashStats>,
     /// Processor use of its thread; none if it has none of its own.
     pub(crate) thread: Option<ThreadUse>,
@@ -188,7 +196,12 @@ pub(crate) struct DeviceStats {
 impl DeviceStats {
     /// An array has no faults, so the counts of the first device are complete.
     pub(crate) fn of(devices: &[Device]) -> DeviceStats {
-        DeviceStats { faults: devices[0].fault_counts(), flash: flash_of(devices), thread: None }
+        DeviceStats {
+            faults: devices[0].fault_counts(),
+            power: devices[0].power_use(),
+            flash: flash_of(devices),
+            thread: None,
+        }
     }
 }
 

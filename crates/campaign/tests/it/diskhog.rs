@@ -107,9 +107,65 @@ fn diskhog_monitor_counts_transferred_bytes() {
             assert_eq!(seen.cores, again.cores, "{policy}: the same again");
         }
     }
-    let plan = plan("vortex", "round-robin");
-    let live = diskhog::live(&plan, &Hog { time: Span::ms(20), ..hog }).unwrap();
-    assert!(live.bytes() > 0);
+}
+
+/// Threads of the operating system under real locks: everything moved is compared, and no two cores have one
+/// thread.
+#[test]
+fn live_diskhog_verifies_data_on_distinct_threads_by_policy() {
+    for write in [false, true] {
+        for (policy, _) in POLICIES {
+            for order in ["unfair", "fair"] {
+                let sets = [
+                    ("host.sharing.policy", policy),
+                    ("host.sharing.order", order),
+                    ("medium.capacity", "16 MiB"),
+                    ("medium.pace", "immediate"),
+                    ("host.memory", "64 MiB"),
+                    ("host.queues", "7"),
+                    ("host.queue_depth", "3"),
+                ];
+                let plan = Plan::open("vortex", &sets).unwrap();
+                let hog = Hog {
+                    write,
+                    bytes: 64 << 10,
+                    batch: 4,
+                    random: true,
+                    time: Span::ms(10),
+                    interval: Span::ms(5),
+                    region_bytes: 512 << 10,
+                    ..Hog::sequential(3)
+                };
+                let seen = diskhog::live(&plan, &hog).unwrap();
+                let case = format!("{policy}, {order}, write {write}: {seen:?}");
+                let mut ids: Vec<_> = seen.threads.iter().map(|thread| thread.id).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                assert_eq!((ids.len(), seen.cores.len()), (3, 3), "{case}");
+                for (core, thread) in seen.cores.iter().zip(&seen.threads) {
+                    let read = if write { 0 } else { core.bytes };
+                    assert!(thread.verified_bytes >= hog.region_bytes + read, "{case}");
+                }
+                if matches!(policy, "per-core" | "pool") {
+                    assert_eq!(seen.lock_waits, 0, "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// A single queue favours the core that takes its completions in, whichever that is.
+#[test]
+fn favoured_core_follows_the_home_of_completions() {
+    let hog = Hog { time: Span::ms(20), interval: Span::ms(20), ..Hog::sequential(8) };
+    let favoured = |home: &str| {
+        let sets = [("host.sharing.policy", "single"), ("host.sharing.home", home)];
+        let seen = diskhog::simulated(&Plan::open("vortex", &sets).unwrap(), &hog).unwrap();
+        diskhog::favoured(&seen.shares_by_core())
+    };
+    for home in [0, 3, 7] {
+        assert_eq!(favoured(&home.to_string()), Some(home));
+    }
 }
 
 /// A write completes when it is in the kernel's buffers: at copy speed, until they are full.

@@ -172,6 +172,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         *self.events.borrow_mut() = Default::default();
         self.arbiter.reset();
         self.coalescing.reset();
+        if self.power.feature().ps() != 0 {
+            self.faults.meter.power.enter(0, self.rt.now(), self.rt.now());
+        }
         self.power.reset();
         self.forget_keep_alive();
         self.revoke_gc_control();

@@ -129,6 +129,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let takes = self.power_state(from).leave.0 + self.power_state(to).enter.0;
         let begin = power.settled.get().max(self.rt.now());
         power.settled.set(begin + Span(takes));
+        self.faults.meter.power.enter(to.into(), begin, power.settled.get());
         power.now.set(to);
         if !self.power_state(to).idle {
             power.working.set(to);

@@ -51,6 +51,16 @@ pub struct Rings {
     sq_at: BusAddr,
 }
 
+impl Rings {
+    pub(super) fn of(cq: CreateCq, cq_at: BusAddr, sq: CreateSq, sq_at: BusAddr) -> Rings {
+        Rings { cq, cq_at, sq, sq_at }
+    }
+
+    pub(super) fn qid(&self) -> QueueId {
+        self.cq.qid
+    }
+}
+
 impl<P: HostPort> Controller<P> {
     /// Reserves an identifier for a queue pair of another executor.
     ///

@@ -73,7 +73,7 @@ impl PrpLists {
 /// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays within one page, or
 /// whole pages. Sized for the longest transfer with an unaligned start. A range of Dataset Management or Copy
 /// fits too.
-fn list_bytes(transfer_bytes_max: u32) -> usize {
+pub(super) fn list_bytes(transfer_bytes_max: u32) -> usize {
     let entries = prp::list_entries(PAGE_BYTES - 4, u64::from(transfer_bytes_max), PAGE_BYTES);
     let bytes = (entries * prp::ENTRY_BYTES).next_power_of_two();
     let bytes = bytes.max(size_of::<CopyRange>() as u64);

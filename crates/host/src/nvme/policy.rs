@@ -46,6 +46,27 @@ impl Policy {
         matches!(self, Policy::RoundRobin | Policy::Single)
     }
 
+    /// First queue of a core, and number of queues that it uses.
+    pub fn queues_of(self, core: u16, cores: u16, shape: Shape) -> (u16, u16) {
+        let each = match self {
+            Policy::RoundRobin | Policy::Single => return (0, shape.queues),
+            Policy::PerCore => 1,
+            Policy::Pool => (shape.queues / cores.max(1)).max(1),
+        };
+        ((core * each) % shape.queues, each)
+    }
+
+    /// Core that takes in the completions of a queue. Shared queues are distributed round robin, the first
+    /// to core `first`.
+    pub fn home(self, queue: u16, cores: u16, shape: Shape, first: u16) -> u16 {
+        let cores = cores.max(1);
+        match self {
+            Policy::Pool => queue / (shape.queues / cores).max(1) % cores,
+            Policy::PerCore => queue % cores,
+            Policy::RoundRobin | Policy::Single => (queue % cores + first % cores) % cores,
+        }
+    }
+
     /// Shape for `cores` cores, on a controller with `queues` queues of `depth` commands. With fewer queues
     /// than cores, cores share the queues, from the first on.
     pub fn shape(self, cores: u16, queues: u16, depth: u16) -> Shape {
@@ -72,17 +93,10 @@ impl Chooser {
     /// Choosers of `cores` cores over the queues of a shape.
     pub fn for_cores(policy: Policy, cores: u16, shape: Shape) -> impl Iterator<Item = Chooser> {
         let together = Rc::new(Cell::new(0));
-        let each = match policy {
-            Policy::RoundRobin | Policy::Single => shape.queues,
-            Policy::PerCore => 1,
-            Policy::Pool => (shape.queues / cores.max(1)).max(1),
-        };
-        (0..cores).map(move |core| match policy.is_shared() {
-            true => Chooser { first: 0, count: each, next: together.clone() },
-            false => {
-                let first = (core * each) % shape.queues;
-                Chooser { first, count: each, next: Rc::default() }
-            }
+        (0..cores).map(move |core| {
+            let (first, count) = policy.queues_of(core, cores, shape);
+            let next = if policy.is_shared() { together.clone() } else { Rc::default() };
+            Chooser { first, count, next }
         })
     }
 
@@ -122,6 +136,18 @@ mod tests {
             (0..4).map(|_| choosers.iter().map(Chooser::choose).collect()).collect();
         assert!(rounds.iter().flatten().all(|queue| *queue < shape.queues));
         rounds
+    }
+
+    #[test]
+    fn home_cores_of_shared_queues_begin_with_the_first() {
+        let homes = |policy: Policy, first| -> Vec<u16> {
+            let shape = policy.shape(4, 9, 8);
+            (0..shape.queues).map(|queue| policy.home(queue, 4, shape, first)).collect()
+        };
+        assert_eq!(homes(Policy::Single, 3), [3]);
+        assert_eq!(homes(Policy::RoundRobin, 2), [2, 3, 0, 1, 2, 3, 0, 1, 2]);
+        assert_eq!(homes(Policy::PerCore, 2), [0, 1, 2, 3], "a queue of a core's own stays there");
+        assert_eq!(homes(Policy::Pool, 2), [0, 0, 1, 1, 2, 2, 3, 3]);
     }
 
     #[test]

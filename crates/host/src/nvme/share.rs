@@ -13,7 +13,7 @@ use core::cell::Cell;
 
 use bus::{Cost, HostPort};
 use core::future::Future;
-use runtime::{Lock, LockPolicy, Rng, Rt, Span, Stage, stage};
+use runtime::{Lock, LockPolicy, Rt, Span, Stage, stage};
 
 /// Stages that a core's handle records, in addition to those of the queue.
 pub const STAGES: &[&str] = &["lock wait"];
@@ -27,10 +27,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Creates the spin lock of one queue, whose cache line moves between caches in `transfer`. The RNG
-    /// decides which core sees a free lock first.
-    pub fn new(rng: Rng, transfer: Span) -> Rc<Shared> {
-        let lock = Lock::new(LockPolicy::Unfair(rng), transfer);
+    /// Creates the spin lock of one queue, whose cache line moves between caches in `transfer`. The policy
+    /// decides which core gets a free lock.
+    pub fn new(policy: LockPolicy, transfer: Span) -> Rc<Shared> {
+        let lock = Lock::new(policy, transfer);
         Rc::new(Shared { lock, last: Cell::new(None), transfer })
     }
 

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use core::future::Future;
 
 use bus::HostPort;
-use runtime::{Rng, Span};
+use runtime::{LockPolicy, Rng, Span};
 
 use super::policy::{Chooser, Policy, Shape};
 use super::share::{Issuer, Shared};
+use super::spin::SpinOrder;
 use super::{Completion, Controller, Queue, QueueOptions};
 use crate::{BlockDevice, InitError};
 
@@ -29,6 +30,10 @@ pub struct SpreadOptions {
     pub queues: u16,
     /// Options of each queue. The policy may reduce the depth; each queue has its own vector.
     pub each: QueueOptions,
+    /// Order in which waiting cores get a queue's lock.
+    pub order: SpinOrder,
+    /// Core that takes in the completions of the first shared queue.
+    pub home: u16,
     /// Seed for the order in which cores see a free lock.
     pub seed: u64,
     /// Transfer time of a cache line between two cores' caches.
@@ -44,7 +49,7 @@ impl SpreadOptions {
 
 impl<P: HostPort> Spread<P> {
     /// Creates the queues, and a handle for each of `ports`, one per core. Completions of shared queues are
-    /// distributed round robin over the cores.
+    /// distributed round robin over the cores, from [`SpreadOptions::home`] on.
     pub async fn over(
         controller: &Controller<P>,
         ports: &[P],
@@ -52,10 +57,7 @@ impl<P: HostPort> Spread<P> {
     ) -> Result<Vec<Rc<Spread<P>>>, InitError> {
         let cores = ports.len() as u16;
         let shape = options.shape(cores);
-        let home = |queue: u16| match options.policy {
-            Policy::Pool => queue / (shape.queues / cores).max(1) % cores,
-            _ => queue % cores,
-        };
+        let home = |queue: u16| options.policy.home(queue, cores, shape, options.home);
         let mut queues = Vec::new();
         for number in 0..shape.queues {
             let completion = match options.each.completion {
@@ -75,7 +77,11 @@ impl<P: HostPort> Spread<P> {
         }
         let lock = |queue: u16| {
             let rng = Rng::for_part(options.seed, &alloc::format!("lock of queue {queue}"));
-            Shared::new(rng, options.transfer)
+            let policy = match options.order {
+                SpinOrder::Fair => LockPolicy::Fair,
+                SpinOrder::Unfair | SpinOrder::Unshared => LockPolicy::Unfair(rng),
+            };
+            Shared::new(policy, options.transfer)
         };
         let locks: Vec<_> = (0..shape.queues).map(lock).collect();
         let spread = |(core, chooser): (u16, Chooser)| {

@@ -4,7 +4,7 @@ use plan::{Plan, Start};
 use runtime::Span;
 use workload::stats::Counts;
 use workload::trace::Recorded;
-use world::device::FlashStats;
+use world::device::{FlashStats, StateUse};
 use world::series::{self, TimeSeries};
 use world::{Busy, Packets};
 
@@ -45,6 +45,22 @@ pub(super) fn cores(busy: &Busy) -> model::Cores {
 
 pub(super) fn fault((name, injected): &(String, u64)) -> model::Fault {
     model::Fault { name: name.clone(), injected: *injected }
+}
+
+pub(super) fn energy(used: &[StateUse], plan: &Plan) -> Option<model::Energy> {
+    let states = &plan.power.as_ref()?.states;
+    let states = states.iter().zip(used).map(|(state, used)| model::PowerState {
+        milliwatts: state.milliwatts,
+        time_ps: used.time.0,
+        entries: used.entries,
+    });
+    let states: Vec<_> = states.collect();
+    // A milliwatt for a picosecond is a femtojoule.
+    let femtojoules =
+        |state: &model::PowerState| u128::from(state.milliwatts) * u128::from(state.time_ps);
+    let sum: u128 = states.iter().map(femtojoules).sum();
+    (!states.is_empty())
+        .then(|| model::Energy { microjoules: (sum / 1_000_000_000) as u64, states })
 }
 
 pub(super) fn flash(stats: &FlashStats, plan: &Plan) -> model::Flash {

@@ -72,7 +72,19 @@ pub struct Hog {
     /// Requests that a thread submits before it waits.
     pub batch: u32,
     pub interval_ps: u64,
+    /// Live: what was measured before the runs.
+    pub lock_costs: Option<HogLockCosts>,
     pub policies: Vec<HogPolicy>,
+}
+
+/// Costs of locks and caches of the machine that a live `diskhog` ran on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HogLockCosts {
+    /// Taking and giving back a free lock whose cache line is at hand.
+    pub lock_ps: u64,
+    /// The way of a cache line to another core.
+    pub transfer_ps: u64,
 }
 
 /// Throughput under one queue policy.
@@ -80,6 +92,18 @@ pub struct Hog {
 #[serde(deny_unknown_fields)]
 pub struct HogPolicy {
     pub policy: String,
+    /// Order in which waiting cores get the lock of a shared queue: `unfair` or `fair`.
+    pub lock: String,
+    /// Number of runs; sums and samples are those of the run with the median throughput.
+    pub runs: u32,
+    /// Live: the thread of each core in the operating system.
+    pub thread_ids: Vec<u64>,
+    /// Live: bytes read and compared with what had been written, in all runs.
+    pub verified_bytes: u64,
+    /// Live: the core that the model favoured with the measured costs; none: no core.
+    pub predicted_core: Option<u32>,
+    /// Live: the core whose median share is at least 1.1 of an even one; none: no core.
+    pub favoured_core: Option<u32>,
     pub queues: u32,
     /// Number of commands that a queue holds at most.
     pub depth: u32,
@@ -96,11 +120,15 @@ pub struct HogPolicy {
     pub cores: Vec<HogCore>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HogCore {
     pub bytes: u64,
     pub requests: u64,
+    /// Throughput over an even share: lowest, median and highest of all runs.
+    pub least_share: f64,
+    pub median_share: f64,
+    pub most_share: f64,
     /// Bytes of each interval.
     pub series_bytes: Vec<u64>,
 }

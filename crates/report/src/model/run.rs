@@ -40,6 +40,9 @@ pub struct Run {
     pub flash: Option<Flash>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// If the plan has power states and the device is in this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<Energy>,
     /// Absent if none was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<TimeSeries>,
@@ -55,6 +58,25 @@ pub struct Run {
     /// Simulated: the event log, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<EventLog>,
+}
+
+/// Energy of the controller, from the start of the device to the end of the run: each state at its maximum
+/// power, a transition at that of its two states that has more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Energy {
+    pub microjoules: u64,
+    pub states: Vec<PowerState>,
+}
+
+/// Use of a power state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PowerState {
+    pub milliwatts: u32,
+    pub time_ps: u64,
+    /// Number of times that it was entered; the initial state counts once.
+    pub entries: u64,
 }
 
 #[derive(

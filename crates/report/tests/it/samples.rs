@@ -422,6 +422,7 @@ fn run(made: &Made<'_>, random: &mut Random) -> Run {
         host_thread_ps: (!simulated).then_some(measured_ps),
         flash: None,
         faults: Vec::new(),
+        energy: None,
         series: None,
         timeline: timeline(made.shape, made.depth, random),
         recorded: None,

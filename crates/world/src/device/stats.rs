@@ -1,8 +1,19 @@
-//! Statistics of flash chips and FTL.
+//! Statistics of flash chips and FTL; use of power states.
 
+pub use ::device::energy::StateUse;
 use ::flash::chips::{self, Chips};
 use ftl::Stats;
 use runtime::Span;
+
+use super::Device;
+
+impl Device {
+    /// Use of each power state so far; empty if the plan has none.
+    pub fn power_use(&self) -> Vec<StateUse> {
+        let used = self.faults.as_ref().map(|faults| faults.meter.power.until(self.rt.now()));
+        used.unwrap_or_default()
+    }
+}
 
 /// Statistics of flash chips and FTL.
 #[derive(Clone, Copy, Debug)]

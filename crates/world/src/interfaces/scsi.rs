@@ -5,10 +5,10 @@ use std::rc::Rc;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
-use host::InitError;
 use host::nvme as driver;
-use host::nvme::{Policy, Spread, SpreadOptions};
-use runtime::Span;
+use host::nvme::{Policy, SpinOrder, Spread, SpreadOptions};
+use host::{BlockDevice, InitError};
+use runtime::{Rng, Span};
 use scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
@@ -38,13 +38,18 @@ impl<P: HostPort> ScsiDriver<P> {
     }
 }
 
-/// Queue policy of a plan; a queue per core by default.
+/// Queue policy of a plan; a queue per core by default. The core that takes in the completions of the first
+/// shared queue is drawn from the seed, unless the plan names it.
 pub fn spread_options(plan: &Plan) -> SpreadOptions {
     let sharing = plan.host.sharing.as_ref();
+    let drawn = || Rng::for_part(plan.run.seed, "home core").below(plan.host.cores.into()) as u32;
+    let home = sharing.map_or(0, |sharing| sharing.home.unwrap_or_else(drawn));
     SpreadOptions {
         policy: sharing.map_or(Policy::PerCore, |sharing| sharing.policy),
         queues: plan.host.queues as u16,
         each: queue_options(plan, 0),
+        order: sharing.map_or(SpinOrder::Unfair, |sharing| sharing.order),
+        home: home as u16,
         seed: plan.run.seed,
         transfer: sharing.map_or(Span::ZERO, |sharing| sharing.transfer),
     }
@@ -79,16 +84,26 @@ impl Interface for Scsi {
         let options = controller_options(plan, queues);
         let controller = driver::Controller::start(ports[0].clone(), options).await?;
         let identity = controller.identity();
-        let identity = of_nvme(&identity.controller, &identity.namespace);
         let mut disks = Vec::new();
         let spread = Spread::over(&controller, &ports, &spread).await?;
         for queues in spread.iter().cloned() {
-            let target = Rc::new(Target::new(vec![Unit::new(queues, identity)]));
-            let disk = Disk::attach(target, Lun::of(0)).await.map_err(unattached)?;
-            disks.push(Rc::new(disk));
+            disks.push(scsi_disk(queues, &identity).await?);
         }
         Ok(ScsiDriver { controller, disks, queues: spread[0].clone() })
     }
+}
+
+/// A SCSI disk over queues of a namespace.
+///
+/// # Errors
+/// The disk's class driver rejects the unit.
+pub async fn scsi_disk<D: BlockDevice>(
+    queues: D,
+    identity: &driver::Identity,
+) -> Result<Rc<Disk<Target<D>>>, InitError> {
+    let identity = of_nvme(&identity.controller, &identity.namespace);
+    let target = Rc::new(Target::new(vec![Unit::new(queues, identity)]));
+    Ok(Rc::new(Disk::attach(target, Lun::of(0)).await.map_err(unattached)?))
 }
 
 /// Converts the error of an attach.

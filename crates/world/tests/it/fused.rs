@@ -8,7 +8,7 @@ use bus::sim::{SimBus, SimHost};
 use host::nvme::{Controller, Issuer, Options, Queue, QueueOptions, Shared};
 use host::{BlockDevice, Buffer, Kind};
 use plan::Plan;
-use runtime::{Log, Rng, Rt, Signal, Span};
+use runtime::{LockPolicy, Log, Rng, Rt, Signal, Span};
 use testing::plan;
 use wire::Lba;
 use world::device::{Clock, Device, MediumState};
@@ -165,7 +165,7 @@ fn fused_pairs_on_shared_queue_lose_no_increment() {
         with_controller(&machine("16"), async |rt, bus, controller| {
             let options = QueueOptions { depth, ..QueueOptions::default() };
             let queue = controller.queue(options).await.expect("a queue");
-            let shared = Shared::new(Rng::new(7), Span::ns(100));
+            let shared = Shared::new(LockPolicy::Unfair(Rng::new(7)), Span::ns(100));
             let handle = |core: u16| {
                 let port = bus.host(core.into());
                 queue.shared_by(&port, &shared, &Issuer::new(core), core == 0)
