@@ -150,8 +150,20 @@ fn dead_links_are_found() {
 
 #[test]
 fn book_has_at_most_25000_words() {
+    // Tables that tests write are generated, as pages of reference are.
+    let by_hand = |text: &str| -> String {
+        let mut parts = text.split("<!-- end of ").peekable();
+        let mut kept = String::new();
+        while let Some(part) = parts.next() {
+            let table = parts.peek().and_then(|_| part.rfind("<!-- "));
+            kept.push_str(&part[..table.unwrap_or(part.len())]);
+        }
+        kept
+    };
+    let marked = "a\n<!-- figure -->\nb\n<!-- verbs -->\n| c |\n<!-- end of verbs -->\nd";
+    assert_eq!(by_hand(marked), "a\n<!-- figure -->\nb\nverbs -->\nd");
     let words = |page: &str| {
-        let text = read(page);
+        let text = by_hand(&read(page));
         text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
     };
     let written = pages().into_iter().filter(|(_, generated)| !generated);
