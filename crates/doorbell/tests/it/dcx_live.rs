@@ -73,7 +73,7 @@ fn verified_with_colliding_short_tags() {
 #[test]
 fn verified_under_resets() {
     for tags in [DEVICE, COMPARED, RANDOM] {
-        let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 4_000, 20);
+        let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 5_000, 20);
         assert_eq!(resets, 20, "they come with the operations");
     }
 }
