@@ -319,8 +319,11 @@ pub(super) const ALIKE: Spec = Spec {
     },
     swung: Swung { plans: SSD, number: None },
     mutations: &[Mutation {
-        change: "one queue in the pool's place",
-        settings: &[instead("host.sharing.policy", "pool", "single")],
+        change: "one queue in the pool's place, whose lock takes 50 us",
+        settings: &[
+            instead("host.sharing.policy", "pool", "single"),
+            set("host.sharing.lock", "\"50 us\""),
+        ],
     }],
     expected: Expected::Holds,
 };

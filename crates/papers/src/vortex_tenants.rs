@@ -151,7 +151,7 @@ pub(super) const URGENT: Spec = check(
 );
 
 pub(super) const RATE: Spec = check(
-    "p99 beside a neighbour at a rate, over alone",
+    "p99 beside a limited neighbour over alone",
     "schedulers of the host give each process its share (6.2.1)",
     (
         "the host holds the neighbour's requests back, so that none wait in the drive",

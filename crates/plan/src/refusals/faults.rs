@@ -64,7 +64,8 @@ fn fault_kind_must_be_known_and_have_its_keys() {
          \"reorder\" or \"status\" or \"corrupt-data\" or \"corrupt-metadata\" or \
          \"corrupt-medium\" or \"stuck-medium\" or \"stuck-die\" or \"slow-die\" or \
          \"unreadable-die\" or \"ignore-flush\" or \"lost-interrupt\" or \
-         \"link-down\" or \"fatal\"",
+         \"duplicate-interrupt\" or \"completion-timeout\" or \"poisoned-tlp\" or \
+         \"link-retrain\" or \"link-down\" or \"fatal\"",
     );
     assert_rejected(
         "what = \"delay\"\n",
