@@ -28,7 +28,7 @@ pub enum What {
     CorruptMetadata,
     /// One bit of the blocks flips on the medium: before a read, after a write.
     CorruptMedium,
-    /// The medium completes no access for this time; [`FOREVER`]: permanently.
+    /// The medium completes no access for this time; [`super::FOREVER`]: permanently.
     StuckMedium(Span),
     /// A fault of a flash die.
     Die {
@@ -38,7 +38,7 @@ pub enum What {
         of: DieFault,
     },
     /// For this time, flushes complete and make nothing durable, and so do writes with FUA; a power cut loses
-    /// written blocks at random. [`FOREVER`]: permanently.
+    /// written blocks at random. [`super::FOREVER`]: permanently.
     IgnoreFlush(Span),
     /// The interrupt of the completion is lost.
     LostInterrupt,
