@@ -219,6 +219,8 @@ def test_exception_of_progress_stops_an_endless_run(run: Any) -> None:
 
 @pytest.mark.parametrize(("run", "more"), [(db.simulate, {}), (db.run_live, {}), (db.run_live, {"threads": 2})])
 def test_keyboard_interrupt_stops_an_endless_run(run: Any, more: dict[str, Any]) -> None:
+    # A shell starts what runs in its background with the signal ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     job = {"reads": {**ENDLESS["reads"], "numjobs": 2}}
     sent: list[int] = []
 
