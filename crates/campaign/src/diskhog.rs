@@ -368,7 +368,7 @@ async fn load<P: HostPort>(
     let board = Board::new(hog, rt.now(), hog.threads, behind);
     for core in 0..hog.threads {
         let disk = driver.disk(core as usize);
-        let thread = Thread::new(rt, plan, hog, core, &disk, port(core), &board, None);
+        let thread = Thread::new(rt, plan, hog, core, (&disk, port(core)), &board, None);
         rt.spawn(thread.work());
     }
     board.all_ended(rt).await?;
@@ -406,8 +406,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         plan: &Plan,
         hog: &Hog,
         core: u32,
-        disk: &D,
-        port: P,
+        (disk, port): (&D, P),
         board: &Rc<Board>,
         data: Option<Rc<Data>>,
     ) -> Rc<Thread<D, P>> {

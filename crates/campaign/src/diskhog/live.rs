@@ -241,7 +241,7 @@ impl Machine<'_> {
         self.pass(rt, Gate::Filled).await;
         let board = Board::new(self.hog, rt.now(), 1, vec![None; self.hog.threads as usize]);
         let (port_of, data_of) = (port.clone(), Some(data.clone()));
-        let thread = Thread::new(rt, self.plan, self.hog, core, &disk, port_of, &board, data_of);
+        let thread = Thread::new(rt, self.plan, self.hog, core, (&disk, port_of), &board, data_of);
         rt.spawn(thread.work());
         board.all_ended(rt).await?;
         self.pass(rt, Gate::Worked).await;
@@ -266,7 +266,7 @@ impl Machine<'_> {
         let hog = Hog { write, ..self.hog.clone() };
         let board = Board::new(&hog, rt.now(), 1, vec![None; hog.threads as usize]);
         let (port, data_of) = (port.clone(), Some(data.clone()));
-        let thread = Thread::new(rt, self.plan, &hog, core, disk, port, &board, data_of);
+        let thread = Thread::new(rt, self.plan, &hog, core, (disk, port), &board, data_of);
         for place in 0..self.places {
             let place = if write { data.begin_write(place) } else { place };
             thread.request(place).await;

@@ -60,7 +60,7 @@ pub(super) fn energy(used: &[StateUse], plan: &Plan) -> Option<model::Energy> {
         |state: &model::PowerState| u128::from(state.milliwatts) * u128::from(state.time_ps);
     let sum: u128 = states.iter().map(femtojoules).sum();
     (!states.is_empty())
-        .then(|| model::Energy { microjoules: (sum / 1_000_000_000) as u64, states })
+        .then_some(model::Energy { microjoules: (sum / 1_000_000_000) as u64, states })
 }
 
 pub(super) fn flash(stats: &FlashStats, plan: &Plan) -> model::Flash {

@@ -87,7 +87,7 @@ impl Interface for Scsi {
         let mut disks = Vec::new();
         let spread = Spread::over(&controller, &ports, &spread).await?;
         for queues in spread.iter().cloned() {
-            disks.push(scsi_disk(queues, &identity).await?);
+            disks.push(scsi_disk(queues, identity).await?);
         }
         Ok(ScsiDriver { controller, disks, queues: spread[0].clone() })
     }
