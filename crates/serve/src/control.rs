@@ -8,6 +8,7 @@
 //!
 //! A device thread takes a lock only after a request, never for a command.
 
+mod clients;
 mod drive;
 mod http;
 mod metrics;

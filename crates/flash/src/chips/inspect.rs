@@ -30,17 +30,16 @@ impl Chips {
     /// have no effect. The result is determined by seed and time.
     pub fn cut(self) -> ChipState {
         self.come_of_age();
-        let mut nand = self.nand.into_inner();
-        let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
-        lose_power(
-            &mut nand,
-            &self.dies,
-            self.shape,
-            self.rt.now(),
-            (self.options.held_up, at_once),
-        );
+        self.lose_power(&mut self.nand.borrow_mut());
         let buffer = self.options.protected_buffer.then(|| self.buffer.into_inner());
-        ChipState { nand, buffer }
+        ChipState { nand: self.nand.into_inner(), buffer }
+    }
+
+    /// The effect of a power cut now on the contents.
+    fn lose_power(&self, nand: &mut Nand) {
+        let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
+        let capacitors = (self.options.held_up, at_once);
+        lose_power(nand, &self.dies, self.shape, self.rt.now(), capacitors);
     }
 
     /// The state that a power cut now would leave, while the chips go on. Copy-on-write: it uses memory only
@@ -56,14 +55,7 @@ impl Chips {
             return Err(Error::BadSpec { key: "files of pages", found: 1, expected });
         }
         let mut nand = nand.fork();
-        let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
-        lose_power(
-            &mut nand,
-            &self.dies,
-            self.shape,
-            self.rt.now(),
-            (self.options.held_up, at_once),
-        );
+        self.lose_power(&mut nand);
         Ok(nand)
     }
 

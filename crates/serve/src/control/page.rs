@@ -4,22 +4,16 @@
 //! page of another origin cannot send, and `Host` is an address or `localhost`: a name could be one of
 //! another site that was made to point here.
 
-use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Builder;
-
-use runtime::Span;
 
 use super::Control;
+use super::clients::Listening;
 use super::http::{self, HttpError, Request};
 use super::socket::{LINE_BYTES_MAX, answer};
 
 const PAGE: &str = include_str!("page.html");
-/// Maximum connections at a time: one more takes the place of the oldest.
-const CLIENTS_MAX: usize = 16;
 
 /// A socket that serves the page.
 pub struct Page {
@@ -47,36 +41,13 @@ impl Page {
     /// Serves clients until the stop is requested. `report` is called as by
     /// [`ControlSocket::serve`](super::ControlSocket::serve).
     pub fn serve(&self, control: &Control, report: &(dyn Fn(&str, Option<&str>) + Sync)) {
-        let clients = &Mutex::new(VecDeque::<Arc<TcpStream>>::new());
-        let connected = || clients.lock().unwrap_or_else(PoisonError::into_inner);
-        std::thread::scope(|scope| {
-            while control.stop().wait_for(self.listener.as_fd()) {
-                let Ok((stream, _)) = self.listener.accept() else {
-                    control.stop().sleep(Span::ms(100));
-                    continue;
-                };
-                let stream = Arc::new(stream);
-                if connected().len() >= CLIENTS_MAX
-                    && let Some(oldest) = connected().pop_front()
-                {
-                    let _ = oldest.shutdown(Shutdown::Both);
-                }
-                connected().push_back(stream.clone());
-                let own = stream.clone();
-                let thread = Builder::new().name("page".into()).spawn_scoped(scope, move || {
-                    // An error of the connection ends it, and nothing else.
-                    let _ = self.client(&own, control, report);
-                    let mut connected = clients.lock().unwrap_or_else(PoisonError::into_inner);
-                    connected.retain(|other| !Arc::ptr_eq(other, &own));
-                });
-                if thread.is_err() {
-                    connected().retain(|other| !Arc::ptr_eq(other, &stream));
-                }
-            }
-            for stream in connected().iter() {
-                let _ = stream.shutdown(Shutdown::Read);
-            }
-        });
+        let listening = Listening {
+            thread: "page",
+            socket: self.listener.as_fd(),
+            accept: &|| self.listener.accept().map(|(stream, _)| stream),
+            shutdown: TcpStream::shutdown,
+        };
+        listening.serve(control, |stream| self.client(stream, control, report));
     }
 
     fn client(

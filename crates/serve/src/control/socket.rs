@@ -3,14 +3,10 @@
 //! A client has limits on the length of a line, the time between two, and the time that it takes a reply. At
 //! the limit of clients the oldest is disconnected. Nothing here is on the path of a command.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Builder;
 use std::time::Duration;
 
 use bus::listen::{ListenError, Listener};
@@ -18,12 +14,11 @@ use runtime::{STD_CLOCK, Span, WallClock};
 use serde_json::{Value, json};
 
 use super::Control;
+use super::clients::Listening;
 use super::verbs::{Failed, perform};
 
 /// Maximum length of a request.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
-/// Maximum clients of the socket at a time.
-const CLIENTS_MAX: usize = 16;
 /// Time limit from one request to the end of the next.
 const SILENCE: Span = Span::s(60);
 /// Time limit of a reply.
@@ -46,37 +41,13 @@ impl ControlSocket {
     /// Serves clients until the stop is requested. `report` is called with the method of each request, and
     /// the error if it failed.
     pub fn serve(&self, control: &Control, report: &(dyn Fn(&str, Option<&str>) + Sync)) {
-        let clients = &Mutex::new(VecDeque::<Arc<UnixStream>>::new());
-        let connected = || clients.lock().unwrap_or_else(PoisonError::into_inner);
-        std::thread::scope(|scope| {
-            while control.stop().wait_for(self.listener.as_fd()) {
-                let Ok(stream) = self.listener.accept() else {
-                    // Without descriptors the socket stays readable: the next attempt is not at once.
-                    control.stop().sleep(Span::ms(100));
-                    continue;
-                };
-                let stream = Arc::new(stream);
-                if connected().len() >= CLIENTS_MAX
-                    && let Some(oldest) = connected().pop_front()
-                {
-                    let _ = oldest.shutdown(Shutdown::Both);
-                }
-                connected().push_back(stream.clone());
-                let own = stream.clone();
-                let thread = Builder::new().name("control".into()).spawn_scoped(scope, move || {
-                    // An error of the connection ends it, and nothing else.
-                    let _ = client(&own, control, report);
-                    let mut connected = clients.lock().unwrap_or_else(PoisonError::into_inner);
-                    connected.retain(|other| !Arc::ptr_eq(other, &own));
-                });
-                if thread.is_err() {
-                    connected().retain(|other| !Arc::ptr_eq(other, &stream));
-                }
-            }
-            for stream in connected().iter() {
-                let _ = stream.shutdown(Shutdown::Read);
-            }
-        });
+        let listening = Listening {
+            thread: "control",
+            socket: self.listener.as_fd(),
+            accept: &|| self.listener.accept(),
+            shutdown: UnixStream::shutdown,
+        };
+        listening.serve(control, |stream| client(stream, control, report));
     }
 }
 
