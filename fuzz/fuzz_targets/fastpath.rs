@@ -24,7 +24,8 @@ pub fn run(data: &[u8]) {
         let controller = Controller::start(world.host.clone(), wanted).await.expect("a controller");
         let queue = QueueOptions { depth: 8, ..QueueOptions::default() };
         let schedule = choice.of(&[Schedule::RoundRobin, Schedule::WEIGHTED, Schedule::DEADLINE]);
-        let options = Options { engines: 2, queue, requests: 16, from: Lba(64), traces: 5, schedule };
+        let options =
+            Options { engines: 2, queue, requests: 16, from: Lba(64), traces: 5, schedule };
         let hosts = std::slice::from_ref(&world.host);
         let engine = Engine::start(hosts, &controller, options).await.expect("an engine");
         let open = |blocks| -> (_, _, Buffer) {
