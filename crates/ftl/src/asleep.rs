@@ -13,7 +13,8 @@ use crate::state::State;
 use crate::stats::Counters;
 
 /// Complete state of the layer with nothing in flight. Passed on with a prepared flash, it spares the next
-/// device the scan of a mount. A copy takes the memory of the map again.
+/// device the scan of a mount. A copy shares the memory of
+/// a whole map until one of the two changes it.
 #[derive(Clone)]
 pub struct Asleep(State);
 

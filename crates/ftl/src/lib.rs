@@ -102,6 +102,7 @@ mod close;
 mod closing;
 mod collect;
 mod content;
+mod entries;
 mod ftl;
 mod job;
 mod layout;

@@ -16,6 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::entries::Entries;
 use crate::layout::{ENTRY_BYTES, NONE};
 use crate::options::Options;
 use crate::pages::Shape;
@@ -24,7 +25,7 @@ use crate::space::{CHANGE_BYTES, FRAMES_MIN, Quota};
 #[derive(Clone)]
 pub(crate) enum Map {
     /// Location number plus one for each unit; 0 if unmapped. Fresh memory is zero already.
-    Whole(Vec<u32>),
+    Whole(Entries),
     Cached(Box<Cached>),
 }
 
@@ -93,7 +94,7 @@ impl Map {
     /// Creates the map; fails if the cache is too small.
     pub fn new(options: &Options, shape: &Shape, quota: Quota) -> Map {
         let Some((frames, limit)) = sizes(options, shape) else {
-            return Map::Whole(alloc::vec![0; options.units as usize]);
+            return Map::Whole(Entries::new(options.units as usize));
         };
         let per_part = shape.unit_bytes / ENTRY_BYTES;
         let parts = options.units.div_ceil(per_part) as usize;
@@ -128,7 +129,7 @@ impl Map {
 
     pub fn bytes(&self) -> u64 {
         match self {
-            Map::Whole(map) => size_of_val(&map[..]) as u64,
+            Map::Whole(map) => (map.len() * ENTRY_BYTES as usize) as u64,
             Map::Cached(cached) => cached.bytes(),
         }
     }

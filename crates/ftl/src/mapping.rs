@@ -27,7 +27,7 @@ impl State {
     #[inline]
     pub fn look(&self, logical: u32) -> Option<u32> {
         match &self.map {
-            Map::Whole(map) => Some(map[logical as usize].wrapping_sub(1)),
+            Map::Whole(map) => Some(map.get(logical).wrapping_sub(1)),
             Map::Cached(cached) => cached.look(logical).or_else(|| self.blank(logical)),
         }
     }
@@ -47,7 +47,7 @@ impl State {
     pub fn put(&mut self, logical: u32, unit: u32) {
         match &mut self.map {
             Map::Whole(map) => {
-                map[logical as usize] = unit.wrapping_add(1);
+                *map.get_mut(logical) = unit.wrapping_add(1);
                 self.dirty[(logical / self.per_part) as usize] = true;
             }
             Map::Cached(cached) => match &mut cached.laid {
@@ -63,7 +63,7 @@ impl State {
         let from = from.or_else(|| self.blank(logical));
         let before = match &mut self.map {
             Map::Whole(map) => {
-                let entry = &mut map[logical as usize];
+                let entry = map.get_mut(logical);
                 let before = core::mem::replace(entry, unit.wrapping_add(1)).wrapping_sub(1);
                 if before != unit {
                     self.dirty[(logical / self.per_part) as usize] = true;

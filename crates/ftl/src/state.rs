@@ -189,8 +189,7 @@ impl State {
     pub fn entries(&mut self, chunk: u32) -> &mut [u32] {
         let per_part = self.per_part as usize;
         let Map::Whole(map) = &mut self.map else { return &mut [] };
-        let end = map.len().min((chunk as usize + 1) * per_part);
-        &mut map[chunk as usize * per_part..end]
+        map.part_mut(chunk as usize * per_part, per_part)
     }
 
     /// Last known location of the content with this tag. For data this is exact only if the map is fully

@@ -237,8 +237,21 @@ impl MediumState {
 }
 
 impl FlashState {
+    /// The state after a mount that took no time, so that copies of it need none.
+    ///
+    /// # Errors
+    /// The flash software finds no drive on the flash.
+    pub fn mounted(self, plan: &Plan) -> Result<FlashState, RunError> {
+        if self.asleep.is_some() {
+            return Ok(self);
+        }
+        let nand = self.chip_state.into_nand();
+        let (nand, label, asleep) = precondition::mounted(plan, flash_of(plan), nand, self.label)?;
+        Ok(FlashState { chip_state: nand.into(), label, asleep, others: self.others })
+    }
+
     /// Copy with its suspended FTL: a device on the copy behaves as one on the original. Contents of the
-    /// chips are shared until they change, the map is copied. The copy has no lock.
+    /// chips and a whole map are shared until they change. The copy has no lock.
     #[must_use]
     pub fn duplicate(&self) -> FlashState {
         FlashState {

@@ -13,6 +13,10 @@ use crate::medium::{chips, software};
 use crate::{MediumError, RunError};
 use plan::{Flash, Plan, Start};
 
+/// Chips, label of the drive, and its suspended FTL, if it could be suspended: with it the drive needs no
+/// mount.
+pub type Awake = (Nand, Vec<u8>, Option<Asleep>);
+
 /// Mapping units of one write.
 const STEP: u32 = 16;
 
@@ -20,15 +24,23 @@ const STEP: u32 = 16;
 /// units of the drive.
 const UNITS_PER_WARM_UP: u64 = 64;
 
+/// Mounts the flash software on flash that was switched off, without simulated time.
+pub fn mounted(plan: &Plan, flash: &Flash, nand: Nand, label: Vec<u8>) -> Result<Awake, RunError> {
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, flash, nand.into(), false)?;
+    let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+    let drive = Drive::start(&rt, chips.clone(), software, keep, label);
+    let worked = rt.block_on(async {
+        let software = drive.software().await.map_err(MediumError::from)?;
+        software.settle().await.map_err(MediumError::from)?;
+        Ok::<_, MediumError>(software.clone())
+    });
+    suspended(&rt, worked?, drive, chips)
+}
+
 /// Preconditions new flash without simulated time. `Filled` writes through the FTL; `Steady` constructs the
-/// state that long random use leaves. Every block holds zeros. Returns the chips, the label of the drive and
-/// the suspended FTL, if it could be suspended, with which the drive needs no mount.
-pub fn to(
-    plan: &Plan,
-    flash: &Flash,
-    nand: Nand,
-    start: Start,
-) -> Result<(Nand, Vec<u8>, Option<Asleep>), RunError> {
+/// state that long random use leaves. Every block holds zeros.
+pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Awake, RunError> {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
     let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
@@ -59,8 +71,17 @@ pub fn to(
         software.settle().await.map_err(MediumError::from)?;
         Ok::<_, MediumError>(software.clone())
     });
+    suspended(&rt, worked?, drive, chips)
+}
+
+/// Takes a drive apart that has nothing in flight.
+fn suspended(
+    rt: &Rt,
+    software: Ftl<Chips>,
+    drive: Rc<Drive<Chips>>,
+    chips: Rc<Chips>,
+) -> Result<Awake, RunError> {
     rt.drop_tasks();
-    let software: Ftl<Chips> = worked?;
     let drive = Rc::try_unwrap(drive).ok().expect("its tasks are gone");
     let label = drive.into_label();
     let asleep = software.sleep();

@@ -71,7 +71,10 @@ impl Saved {
         drop(slot);
         // Other points of this state wait here, those of others do not.
         let made = held.get_or_init(|| match MediumState::to_read(plan) {
-            Ok(state) => Ok(state.into_flash().expect("only flash has a key")),
+            Ok(state) => {
+                let state = state.into_flash().expect("only flash has a key");
+                state.mounted(plan).map_err(|error| error.to_string())
+            }
             Err(error) => Err(error.to_string()),
         });
         match made {

@@ -268,6 +268,38 @@ fn shared_state_gives_the_results_of_own_preconditioning() {
     }
 }
 
+/// Points begin on the mounted drive of a file, whose contents they read and leave as they are.
+#[test]
+fn points_of_a_state_file_read_what_it_holds_and_do_not_change_it() {
+    let folder = folder("sweep-state-file", "");
+    let (state, job) = (folder.path("drive.state"), folder.path("job.fio"));
+    let sets = [("medium.flash.state", state.to_str().unwrap()), ("medium.flash.errors", "none")];
+    let plan = Plan::open("small-flash", &sets).unwrap();
+    folder.file("write.fio", "[w]\nrw=randwrite\nbs=4k\nsize=2m\nnumber_ios=700\nnorandommap=1\n");
+    let write = Work::load_with(&folder.path("write.fio"), Mapping::Concatenate, &[]).unwrap();
+    world::simulate(interfaces::NVME, &plan, &write, world::Options::default()).unwrap();
+    let before = fs::read(&state).unwrap();
+    folder.file("job.fio", "[a]\nrw=read\nbs=4k\nsize=3m\n");
+    let axis = "[[axis]]\nset = \"link.lanes\"\nvalues = [1, 2, 4]\n";
+    let (path, base) = (sets[0].1, "plan = \"small-flash\"\nfile = \"job.fio\"\n");
+    let errors = "medium.flash.errors = \"none\"\n";
+    folder.file(
+        "sweep.toml",
+        &format!("{base}{axis}[set]\nmedium.flash.state = \"{path}\"\n{errors}"),
+    );
+    let sweep = loaded(&folder);
+    assert_eq!(sweep.states(), 1);
+    let (_, points) = run(&sweep, &folder.path("out"), EFFORT);
+    let results: Vec<_> = points.iter().map(|point| point.result.as_ref().unwrap()).collect();
+    assert!(fs::read(&state).unwrap() == before);
+    // A run mounts in virtual time before the same reads, one after the other.
+    for (result, lanes) in results.iter().zip(["1", "2", "4"]) {
+        let sets = [sets[0], sets[1], ("link.lanes", lanes)];
+        let expected = alone("small-flash", &sets, &[], job.clone());
+        assert_eq!(result.operations, expected.operations, "{lanes} lanes");
+    }
+}
+
 /// Times of the chips and of the machine share a state, seeds and geometry do not.
 #[test]
 fn points_share_a_state_only_if_it_would_be_equal() {
