@@ -46,6 +46,18 @@ def test_write_cliff_comes_from_copies() -> None:
     assert sum(found["waits"].values()) > 0.9 and "collector at buffer" in found["waits"]
 
 
+def test_cost_of_a_collision_free_tag_is_the_writes() -> None:
+    found = script("tag_cost.py")
+    table: dict[str, dict[str, float]] = found["table"]
+    random = [table[f"random, {bits} bits"] for bits in (12, 16, 32)]
+    # A time-out of 1 ms for each collision: 16 times as many with 4 bits fewer, roughly, and none with 32.
+    assert random[0]["retry_ns"] > 3 * random[1]["retry_ns"] > 0 and random[2]["retry_ns"] == 0
+    assert len({row["p50_ns"] for row in table.values()}) == 1
+    for scheme in ("device, counts", "device, compared"):
+        assert table[scheme]["read_ns"] == random[2]["read_ns"] and table[scheme]["retry_ns"] == 0
+    assert found["counts_cost_ns"] > 100 and found["compared_cost_ns"] == 0
+
+
 def test_examples_of_the_page_print_what_it_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -92,6 +93,43 @@ def test_killed_dask_worker_costs_only_its_points(folder: Path, client: Any) -> 
     found = db.sweep(spec, pool=client, progress=kill_one)
     assert killed and found.jsonl() == expected
     # Nothing that was there ran again.
+    assert seen == sorted(set(seen)) and seen[-1] == 24
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    module: Any = pytest.importorskip("ray")
+    module.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield module
+    module.shutdown()
+
+
+@pytest.mark.parametrize("spec", [SWEEP, FLASH], ids=["dram", "flash"])
+def test_sweep_on_ray_is_that_of_the_command_byte_for_byte(folder: Path, ray: Any, spec: dict[str, Any]) -> None:
+    spec = {**spec, "file": str(folder / "job.fio")}
+    expected = of_command(folder, spec)
+    assert db.sweep(folder / "sweep.toml", pool="ray").jsonl() == expected
+
+
+def test_killed_ray_worker_costs_only_its_points(folder: Path, ray: Any) -> None:
+    spec = {**SWEEP, "file": str(folder / "job.fio"), "job": {"number_ios": 400}}
+    expected = db.sweep(spec).jsonl()
+    seen: list[int] = []
+    killed: list[int] = []
+
+    def kill_one(done: int, of: int, failed: int) -> None:
+        seen.append(done)
+        if 0 < done < of and not killed:
+            # Processes of workers have the name of what they run.
+            for name in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    if name.read_bytes().startswith(b"ray::run_points"):
+                        killed.append(int(name.parent.name))
+                        os.kill(killed[0], signal.SIGKILL)
+                        return
+
+    found = db.sweep(spec, pool="ray", progress=kill_one)
+    assert killed and found.jsonl() == expected
     assert seen == sorted(set(seen)) and seen[-1] == 24
 
 

@@ -249,7 +249,7 @@ impl Sweep {
         let all = 0..self.space.points;
         let combinations: Vec<Vec<usize>> =
             all.clone().map(|point| self.space.at(point)).filter(|at| at[find.axis] == 0).collect();
-        let runner = Runner::new(self, effort.memory_bytes, all);
+        let runner = Runner::new(self, effort.memory_bytes, all, false);
         let shared = Mutex::new(Shared { results, progress });
         let found = pool::map(&combinations, effort.workers.max(1), |at| {
             let taken = RefCell::default();

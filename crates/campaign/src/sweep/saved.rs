@@ -11,6 +11,38 @@ type Slot = Arc<OnceLock<Result<FlashState, String>>>;
 
 pub(super) struct Saved {
     states: Vec<State>,
+    /// The last one stays in the process, for the next points of a worker.
+    stays: bool,
+}
+
+/// The state that a worker made last: batches of a sweep's points follow one another.
+static LAST: Mutex<Option<(String, Slot)>> = Mutex::new(None);
+
+/// The last state if it is this plan's, whose files have not changed since; otherwise an empty slot, which is
+/// now the last one.
+fn last(plan: &Plan) -> Slot {
+    let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
+    let files = path.into_iter().flat_map(|path| {
+        ["", ".journal", ".pages"].map(|end| {
+            let mut name = path.clone().into_os_string();
+            name.push(end);
+            std::fs::metadata(name).ok().map(|file| (file.len(), file.modified().ok()))
+        })
+    });
+    let name = format!("{:?} {:?}", key(plan), files.collect::<Vec<_>>());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*last {
+        Some((known, slot)) if *known == name && slot.get().is_none_or(Result::is_ok) => {
+            slot.clone()
+        }
+        _ => {
+            // The old one's memory first.
+            *last = None;
+            let slot = Slot::default();
+            *last = Some((name, slot.clone()));
+            slot
+        }
+    }
 }
 
 struct State {
@@ -46,14 +78,14 @@ impl State {
 }
 
 impl Saved {
-    /// `points`: of each state.
-    pub fn new(points: &[u64]) -> Saved {
+    /// `points`: of each state. `stays`: the state of the last point remains in memory, for the next ones.
+    pub fn new(points: &[u64], stays: bool) -> Saved {
         let state = |points: &u64| State {
-            slot: Mutex::new(Some(Arc::default())),
+            slot: Mutex::new(None),
             left: AtomicU64::new(*points),
             is_counted: AtomicBool::new(false),
         };
-        Saved { states: points.iter().map(state).collect() }
+        Saved { states: points.iter().map(state).collect(), stays }
     }
 
     /// The state for a point.
@@ -63,7 +95,9 @@ impl Saved {
     pub fn take(&self, number: usize, plan: &Plan) -> Result<FlashState, String> {
         let state = &self.states[number];
         let mut slot = state.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = slot.get_or_insert_with(Arc::default).clone();
+        let held = slot
+            .get_or_insert_with(|| if self.stays { last(plan) } else { Arc::default() })
+            .clone();
         let is_last = state.leave();
         if is_last {
             *slot = None;
@@ -124,7 +158,7 @@ mod tests {
         let plan = Plan::open("small-flash", &[("medium.flash.start", "steady")]).unwrap();
         assert!(key(&plan).is_some());
         for taken in 1..=3 {
-            let saved = Saved::new(&[3]);
+            let saved = Saved::new(&[3], false);
             assert!(saved.count(0) && !saved.count(0));
             for point in 0..3 {
                 assert!(!saved.discount(0));
@@ -140,5 +174,30 @@ mod tests {
             drop(saved.take(0, &plan).unwrap());
             assert!(!holds(&saved));
         }
+    }
+
+    #[test]
+    fn last_state_of_a_worker_is_made_once_until_another_or_a_changed_file() {
+        let folder = testing::Folder::new("last-state");
+        let path = folder.path("drive");
+        let state = path.to_str().unwrap();
+        let of = |sets: &[(&str, &str)]| Plan::open("small-flash", sets).unwrap();
+        let (steady, filled) =
+            ([("medium.flash.start", "steady")], [("medium.flash.start", "filled")]);
+        let by_file = [("medium.flash.state", state)];
+        std::fs::write(&path, "1").unwrap();
+        let slots = [of(&steady), of(&steady), of(&filled), of(&steady)].map(|plan| last(&plan));
+        assert!(Arc::ptr_eq(&slots[0], &slots[1]));
+        assert!(!Arc::ptr_eq(&slots[1], &slots[2]) && !Arc::ptr_eq(&slots[1], &slots[3]));
+        let before = last(&of(&by_file));
+        assert!(Arc::ptr_eq(&before, &last(&of(&by_file))));
+        std::fs::write(&path, "12").unwrap();
+        let after = last(&of(&by_file));
+        assert!(!Arc::ptr_eq(&before, &after), "the file has changed");
+        assert!(after.set(Err("unreadable".to_owned())).is_ok());
+        assert!(!Arc::ptr_eq(&after, &last(&of(&by_file))), "an error is not kept");
+        let saved = Saved::new(&[2], true);
+        drop([saved.take(0, &of(&steady)).unwrap(), saved.take(0, &of(&steady)).unwrap()]);
+        assert!(last(&of(&steady)).get().is_some(), "it stays");
     }
 }

@@ -34,14 +34,20 @@ pub(super) struct Runner<'s> {
 }
 
 impl<'s> Runner<'s> {
-    pub fn new(sweep: &'s Sweep, memory_bytes: u64, points: impl Iterator<Item = u64>) -> Self {
+    /// `stays`: see [`Saved::new`].
+    pub fn new(
+        sweep: &'s Sweep,
+        memory_bytes: u64,
+        points: impl Iterator<Item = u64>,
+        stays: bool,
+    ) -> Self {
         let mut counts = vec![0; sweep.states()];
         for point in points {
             if let Some(state) = sweep.checked[point as usize].state {
                 counts[state] += 1;
             }
         }
-        Runner { sweep, limit: Limit::new(memory_bytes), saved: Saved::new(&counts) }
+        Runner { sweep, limit: Limit::new(memory_bytes), saved: Saved::new(&counts, stays) }
     }
 
     /// Runs a point when there is memory for it.
@@ -92,7 +98,7 @@ impl Sweep {
             progress(Progress { done, of: self.space.points, failed });
         };
         report(results);
-        self.each(&self.missing(results), effort, &mut |line| {
+        self.each(&self.missing(results), effort, false, &mut |line| {
             results.append(line)?;
             report(results);
             Ok(())
@@ -118,13 +124,14 @@ impl Sweep {
         of_a_state.flat_map(|points| points.chunks(most.max(1)).map(<[u64]>::to_vec)).collect()
     }
 
-    /// Runs these points, in any order. The lines are as [`Sweep::run`] writes them.
+    /// Runs these points, in any order. The lines are as [`Sweep::run`] writes them. The drive that they begin
+    /// from stays in memory for the next call, which may be of another part of the sweep.
     ///
     /// # Errors
     /// The sweep was stopped.
     pub fn lines(&self, points: &[u64], effort: Effort) -> Result<Vec<String>, SweepError> {
         let mut lines = Vec::new();
-        self.each(points, effort, &mut |line| {
+        self.each(points, effort, true, &mut |line| {
             lines.push(String::from_utf8(line_of(&line)).expect("JSON is UTF-8"));
             Ok(())
         })?;
@@ -136,9 +143,10 @@ impl Sweep {
         &self,
         points: &[u64],
         effort: Effort,
+        stays: bool,
         put: &mut dyn FnMut(SweepPoint) -> Result<(), SweepError>,
     ) -> Result<(), SweepError> {
-        let runner = Runner::new(self, effort.memory_bytes, points.iter().copied());
+        let runner = Runner::new(self, effort.memory_bytes, points.iter().copied(), stays);
         let next = AtomicUsize::new(0);
         let (sender, lines) = mpsc::channel();
         let is_stopped = || self.stop.load(Ordering::Relaxed);

@@ -270,7 +270,7 @@ fn shared_state_gives_the_results_of_own_preconditioning() {
 
 /// Points begin on the mounted drive of a file, whose contents they read and leave as they are.
 #[test]
-fn points_of_a_state_file_read_what_it_holds_and_do_not_change_it() {
+fn points_begin_on_the_drive_of_a_state_file_and_leave_the_file_unchanged() {
     let folder = folder("sweep-state-file", "");
     let (state, job) = (folder.path("drive.state"), folder.path("job.fio"));
     let sets = [("medium.flash.state", state.to_str().unwrap()), ("medium.flash.errors", "none")];

@@ -112,16 +112,18 @@ def sweep(
     """Simulates all points of a sweep; docs/sweeps.md has its keys.
 
     ``out`` is the file of the results: a sweep that was stopped goes on there. Without it they are kept in
-    memory. ``pool`` is ``"local"``, ``jobs`` threads of this process; a ``distributed.Client`` of Dask; or an
-    executor of ``concurrent.futures``. The results are the same, byte for byte. Workers need the files of the
-    sweep at the same paths. A worker that Dask loses costs only the points of its batch, which another one runs.
+    memory. ``pool`` is ``"local"``, ``jobs`` threads of this process; a ``distributed.Client`` of Dask; an
+    executor of ``concurrent.futures``; or ``"ray"``, the cluster of ``ray.init()``, or one of this machine. The
+    results are the same, byte for byte. Workers need the files of the sweep at the same paths. A worker that Dask
+    or Ray loses costs only the points of its batch, which another one runs.
     ``progress`` is called with the points that are done, all points, and those that failed.
 
     :raises SweepError: points cannot run, or results cannot be kept. A point that fails is a result.
     """
     source = _Spec(spec)
-    if pool != "local" and not isinstance(pool, futures.Executor) and not hasattr(pool, "scheduler_info"):
-        raise ArgumentError(f"pool: found {pool!r}, expected 'local', a Dask client or an executor")
+    is_named = isinstance(pool, str) and pool in ("local", "ray")
+    if not is_named and not isinstance(pool, futures.Executor) and not hasattr(pool, "scheduler_info"):
+        raise ArgumentError(f"pool: found {pool!r}, expected 'local', 'ray', a Dask client or an executor")
     if jobs is not None and jobs < 1:
         raise ArgumentError(f"jobs: found {jobs}, expected 1 or more")
     core = _core.Sweep(source.path, source.text, source.is_json, full, None)
@@ -196,6 +198,9 @@ def _as_completed(pool: Any, spec: tuple[Any, ...], batches: list[list[int]]) ->
             for future in submitted:
                 future.cancel()
         return
+    if pool == "ray":
+        yield from _as_completed_on_ray(spec, batches)
+        return
     distributed = optional("distributed", "dask")
     mapped = pool.map(run_points, batches, spec=spec, pure=False)
     try:
@@ -203,6 +208,22 @@ def _as_completed(pool: Any, spec: tuple[Any, ...], batches: list[list[int]]) ->
             yield lines
     finally:
         pool.cancel(mapped)
+
+
+def _as_completed_on_ray(spec: tuple[Any, ...], batches: list[list[int]]) -> Iterator[list[str]]:
+    ray = optional("ray", "ray")
+    # A batch whose worker is lost runs again, as often as it takes.
+    remote = ray.remote(max_retries=-1)(run_points)
+    shared = ray.put(spec)
+    waiting = [remote.remote(batch, shared) for batch in batches]
+    try:
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            for lines in done:
+                yield ray.get(lines)
+    finally:
+        for task in waiting:
+            ray.cancel(task)
 
 
 def run_points(points: list[int], spec: tuple[Any, ...]) -> list[str]:
