@@ -165,11 +165,13 @@ impl MediumState {
             .map(|number| Nand::new(Spec { seed: spec.seed + number, ..spec.clone() }))
             .map(|nand| nand.map(ChipState::from).map_err(MediumError::from))
             .collect::<Result<Vec<_>, _>>()?;
-        let nand = Nand::new(spec).map_err(MediumError::from)?;
         match flash.start {
-            Start::Fresh => Ok(MediumState::behind_bridge(nand, Vec::new(), others)),
+            Start::Fresh => {
+                let nand = Nand::new(spec).map_err(MediumError::from)?;
+                Ok(MediumState::behind_bridge(nand, Vec::new(), others))
+            }
             start => {
-                let (nand, label, asleep) = precondition::to(plan, flash, nand, start)?;
+                let (nand, label, asleep) = precondition::to(plan, flash, spec, start)?;
                 Ok(MediumState::asleep(nand, label, asleep))
             }
         }

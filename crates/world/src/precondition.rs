@@ -5,7 +5,8 @@ use std::rc::Rc;
 use ::flash::chips::Chips;
 use ::flash::drive::Drive;
 use ftl::{Asleep, Ftl};
-use media::nand::Nand;
+use media::contents::Keep;
+use media::nand::{Nand, Spec};
 use media::{Extent, Media, MediaError};
 use runtime::{Log, Rt};
 
@@ -39,11 +40,14 @@ pub fn mounted(plan: &Plan, flash: &Flash, nand: Nand, label: Vec<u8>) -> Result
 }
 
 /// Preconditions new flash without simulated time. `Filled` writes through the FTL; `Steady` constructs the
-/// state that long random use leaves. Every block holds zeros.
-pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Awake, RunError> {
+/// state that long random use leaves. Every block holds zeros, so that stamps do until the end, whatever the plan
+/// keeps: every byte of a large drive would not fit in memory.
+pub fn to(plan: &Plan, flash: &Flash, spec: Spec, start: Start) -> Result<Awake, RunError> {
+    let keep = Keep::Stamps;
+    let nand = Nand::new(Spec { keep, ..spec }).map_err(MediumError::from)?;
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
-    let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+    let software = software(plan, flash);
     let units = software.units;
     let drive = Drive::start(&rt, chips.clone(), software, keep, Vec::new());
     let unit_bytes = flash.spec.geometry.unit_bytes;
@@ -71,7 +75,11 @@ pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Awake,
         software.settle().await.map_err(MediumError::from)?;
         Ok::<_, MediumError>(software.clone())
     });
-    suspended(&rt, worked?, drive, chips)
+    let (nand, label, asleep) = suspended(&rt, worked?, drive, chips)?;
+    match plan.medium.contents.keep {
+        Keep::Stamps => Ok((nand, label, asleep)),
+        Keep::Everything => Ok((nand.keep_every_byte().map_err(MediumError::from)?, label, asleep)),
+    }
 }
 
 /// Takes a drive apart that has nothing in flight.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::file::own_name;
 use super::journal::path_of;
-use super::rows::Rows;
+use super::rows::{Packed, Room, Rows};
 use super::{Block, Data, Error, Held, Laid, Nand, PageAt, Spec, Tables, WHOLE, pages};
 use crate::contents::{Keep, STAMP_BYTES};
 
@@ -18,6 +18,34 @@ pub(super) fn laid_rows(laid: &dyn Laid, tables: &Tables, rows: u16) -> Rows {
         laid.spare(page, &mut row[tables.data..]);
     }
     Rows { width: tables.width, bytes }
+}
+
+/// Its packed rows: zeros before the spare bytes.
+pub(super) fn laid_packed(laid: &dyn Laid, tables: &Tables, rows: u16, room: &mut Room) -> Packed {
+    let width = tables.width - tables.data;
+    let mut bytes = vec![0; width * usize::from(rows)];
+    for (page, row) in (0..).zip(bytes.chunks_exact_mut(width)) {
+        laid.spare(page, row);
+    }
+    Rows { width, bytes }.pack(room).behind_zeros(tables.data)
+}
+
+/// Spare bytes of a block of zeros.
+struct Spares {
+    packed: Packed,
+    width: usize,
+}
+
+impl Laid for Spares {
+    fn spare(&self, page: u32, out: &mut [u8]) {
+        let (spare, rest) = out.split_at_mut(out.len().min(self.width));
+        self.packed.copy(page as usize, 0, spare);
+        rest.fill(0);
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        self.packed.allocated_bytes()
+    }
 }
 
 /// Appends the stored bytes of a page to `rows`.
@@ -62,6 +90,51 @@ impl Nand {
         let block = &mut self.blocks[block as usize];
         (block.held, block.born_s, block.next) = (Held::Laid(laid), age_s, pages as u16);
         Ok(())
+    }
+
+    /// Flash that has kept stamps, all of them zero, as flash that keeps every byte. Blocks of zeros take memory
+    /// for their spare bytes alone. It has no file.
+    ///
+    /// # Errors
+    /// [`Error::BadSpec`].
+    ///
+    /// # Panics
+    /// If a stamp is not zero, or the flash is in a file.
+    pub fn keep_every_byte(mut self) -> Result<Nand, Error> {
+        let spec = Spec { keep: Keep::Everything, ..self.spec.clone() };
+        let (tables, before) = (Tables::new(&spec)?, self.tables.clone());
+        let (unit, whole) = (spec.geometry.unit_bytes as usize, std::mem::take(&mut self.whole));
+        for (number, block) in (0..).zip(&mut self.blocks) {
+            let rows = match &block.held {
+                Held::Nothing | Held::Laid(_) => continue,
+                Held::Rows(rows) => rows.clone(),
+                Held::Packed(packed) => {
+                    Arc::new(packed.unpack(before.width, usize::from(block.next)))
+                }
+                Held::Stored | Held::Filed(_) => panic!("flash in a file keeps what it kept"),
+            };
+            let rows = rows.bytes.chunks_exact(before.width).map(|row| row.split_at(before.data));
+            assert!(rows.clone().all(|(stamps, _)| stamps.iter().all(|byte| *byte == 0)));
+            let width = tables.width - tables.data;
+            let mut bytes = Vec::with_capacity(rows.len() * width);
+            rows.for_each(|(_, spare)| bytes.extend(spare));
+            let packed = Rows { width, bytes }.pack(&mut self.room);
+            block.held = Held::Laid(Arc::new(Spares { packed, width }));
+            if block.flags & WHOLE != 0 {
+                let Held::Laid(laid) = &block.held else { unreachable!("laid above") };
+                let mut rows = laid_rows(&**laid, &tables, block.next);
+                let of = |page| PageAt { block: number, page };
+                for ((at, place), bytes) in whole.range((of(0), 0)..(of(u32::MAX), 0)) {
+                    let at = at.page as usize * tables.width + *place as usize * unit;
+                    rows.bytes[at..at + unit].copy_from_slice(bytes);
+                }
+                block.held = Held::Rows(Arc::new(rows));
+                block.flags &= !WHOLE;
+            }
+        }
+        self.pool.clear();
+        (self.spec, self.tables) = (spec, Arc::new(tables));
+        Ok(self)
     }
 
     /// Keeps rows in a file beside this state from now on, with `resident_bytes` of memory for those in use.
@@ -205,8 +278,16 @@ impl Nand {
             let new = || Rows { width: tables.width, bytes: Vec::with_capacity(most) };
             block.held = Held::Rows(pool.pop().unwrap_or_else(|| Arc::new(new())));
         }
+        let rows = match &block.held {
+            Held::Laid(laid) => Some(laid_rows(&**laid, tables, block.next)),
+            Held::Packed(packed) => Some(packed.unpack(tables.width, usize::from(block.next))),
+            _ => None,
+        };
+        if let Some(rows) = rows {
+            block.held = Held::Rows(Arc::new(rows));
+        }
         let Held::Rows(rows) = &mut block.held else {
-            unreachable!("a block with room for a page is not packed");
+            unreachable!("rows in memory");
         };
         append(spec, tables, &mut Arc::make_mut(rows).bytes, data, spare);
     }
@@ -296,10 +377,11 @@ impl Nand {
                 }
             }
             Held::Packed(packed) => {
-                let mut stamp = [0; STAMP_BYTES];
+                let (mut some, all) = ([0; STAMP_BYTES], self.spec.keep == Keep::Everything);
+                let apart = if all { STAMP_BYTES as u32 } else { apart };
                 for place in 0..kept / STAMP_BYTES {
-                    packed.copy(at.page as usize, from + place * STAMP_BYTES, &mut stamp);
-                    put(place as u32 * apart, &stamp);
+                    packed.copy(at.page as usize, from + place * STAMP_BYTES, &mut some);
+                    put(place as u32 * apart, &some);
                 }
             }
             Held::Filed(area) => {

@@ -84,6 +84,12 @@ impl Rows {
 }
 
 impl Packed {
+    /// The same rows, each behind this number of zeros.
+    pub(super) fn behind_zeros(self, zeros: usize) -> Packed {
+        let columns = std::iter::repeat_n(ONE_VALUE, zeros).chain(self.columns);
+        Packed { columns: columns.collect(), ..self }
+    }
+
     /// Fills `out` with a row's bytes from `from` on.
     #[inline]
     pub(super) fn copy(&self, row: usize, from: usize, out: &mut [u8]) {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::file::{BadChecksum, beside_name, checksum, own_name, refuse};
 use super::journal::frame::Position;
 use super::journal::replay::stands_in_the_way;
-use super::kept::laid_rows;
+use super::kept::laid_packed;
 use super::lineage::Lineage;
 use super::pages;
 use super::rows::{Packed, Room, Rows};
@@ -183,11 +183,9 @@ impl Nand {
             (Held::Rows(rows), _) => Some((Stored::Plain, rows.bytes.clone())),
             (Held::Packed(packed), _) => Some((Stored::Packed, packed.to_bytes())),
             (Held::Laid(laid), _) => {
-                let rows = laid_rows(&**laid, &self.tables, self.blocks[block as usize].next);
-                Some(match self.spec.keep {
-                    Keep::Everything => (Stored::Plain, rows.bytes),
-                    Keep::Stamps => (Stored::Packed, rows.pack(&mut Room::default()).to_bytes()),
-                })
+                let (rows, mut room) = (self.blocks[block as usize].next, Room::default());
+                let packed = laid_packed(&**laid, &self.tables, rows, &mut room);
+                Some((Stored::Packed, packed.to_bytes()))
             }
             (Held::Stored, Some(source)) => {
                 let (place, bytes) = source.bytes(block)?;

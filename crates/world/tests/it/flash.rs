@@ -61,6 +61,20 @@ fn flash_reads_verify_during_gc() {
     }
 }
 
+/// A drive is preconditioned with stamps; one that keeps every byte from then on takes the same time.
+#[test]
+fn preconditioned_drive_has_same_events_with_stamps_and_with_every_byte() {
+    for start in ["filled", "steady"] {
+        let [every, stamps] = ["everything", "stamps"].map(|keep| {
+            let plan = flash(&[("medium.flash.start", start), ("medium.keep", keep)]);
+            let run_result = simulate_by(NVME, &plan, &work(MIXED), Options::default());
+            verified(&run_result);
+            (run_result.timed_events, software(&run_result).counters)
+        });
+        assert_eq!(every, stamps, "{start}");
+    }
+}
+
 /// Jobs over the same blocks: one writes and reads, one trims, one trims and then writes.
 const TRIMMED: &str = "[global]\nsize=50%\nio_size=1m\niodepth=4\nverify=crc32c\n\
     [mixed]\nrw=randrw\nbssplit=512/20:4k/60:16k/20\nnorandommap=1\nfsync=16\n\

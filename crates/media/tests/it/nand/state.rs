@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use media::contents::Keep;
-use media::nand::{Error, Errors, Nand, Sense, Spec};
+use media::nand::{Data, Error, Errors, Nand, Sense, Spec};
 use proptest::prelude::*;
 
 use super::{at, page_bytes, program, read, remembered, spec};
@@ -226,4 +226,46 @@ fn nand_state_rows_load_lazily() {
     // The file may be removed: a process that has it open can still read it.
     fs::remove_file(&path).unwrap();
     assert_eq!(read(&mut nand, at(1, 0)).0, Sense::Good { errors: 0 });
+}
+
+/// Stamps of zeros, units kept whole, full and half-filled blocks, as flash that keeps every byte: the same to
+/// a reader, also from a file; and its blocks go on.
+#[test]
+fn flash_of_zeros_keeps_every_byte_from_now_on() {
+    let scratch = Scratch::new("every-byte");
+    let path = scratch.join("drive.nand");
+    let mut stamps = Nand::new(spec(Keep::Stamps)).unwrap();
+    let mut fill = |block: u32, pages: u32| {
+        for page in 0..pages {
+            let spare = [(block * 16 + page) as u8; 20];
+            stamps.program(at(block, page), Data::Zeros, &spare).unwrap();
+        }
+    };
+    fill(0, 12);
+    fill(1, 12);
+    fill(2, 5);
+    stamps.keep_whole(at(1, 3), 1, &[9; 4096]).unwrap();
+    let before = |nand: &mut Nand| -> Vec<_> {
+        let all = (0..3).flat_map(|block| (0..12).map(move |page| at(block, page)));
+        all.map(|page| read(nand, page)).collect()
+    };
+    let expected = before(&mut stamps);
+    assert_eq!(expected[15].1[4096..], [9; 4096]);
+    let memory = stamps.allocated_bytes();
+    let mut every = stamps.keep_every_byte().unwrap();
+    assert_eq!(every.spec().keep, Keep::Everything);
+    assert!(before(&mut every) == expected);
+    // Only the block with a unit kept whole has all its bytes.
+    let rows = 12 * (8192 + u64::from(every.geometry().free_bytes));
+    assert!(every.allocated_bytes() < memory + 2 * rows, "{} bytes", every.allocated_bytes());
+    every.save(&path, b"").unwrap();
+    let (mut loaded, _) = Nand::load_from(&path).unwrap();
+    assert!(before(&mut loaded) == expected);
+    for mut nand in [every, loaded] {
+        for page in 5..12 {
+            program(&mut nand, at(2, page), 3).unwrap();
+            assert_eq!(read(&mut nand, at(2, page)).1, page_bytes(at(2, page), 3));
+        }
+        assert!(before(&mut nand)[..29] == expected[..29]);
+    }
 }
