@@ -70,7 +70,9 @@ int fastpath_seek(fastpath *fp, long long offset);
 int fastpath_flush(fastpath *fp);
 
 /* The device: "memory", "memory:64m", "plan:PLAN" (a built-in name or a TOML file; its drive is in this process),
- * "shm:SOCKET" (doorbell serve --shm) or "engine:SOCKET". Without fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
+ * "shm:SOCKET" (doorbell serve --shm), "vfio-user:SOCKET" (the NVMe function of a vfio-user server), "vfio:ADDRESS"
+ * (as in vfio:0000:01:00.0: an SSD of this machine bound to vfio-pci; areas overwrite its data) or "engine:SOCKET".
+ * Without fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
  * freed, lets it go. */
 int fastpath_attach(const char *device);
 int fastpath_detach(void);

@@ -80,7 +80,8 @@ def _done(result):
 
 
 def attach(device):
-    """Says where the engine is: "memory", "memory:64m", "plan:PLAN", "shm:SOCKET" or "engine:SOCKET"."""
+    """Says where the drive is: "memory", "memory:64m", "plan:PLAN", "shm:SOCKET", "vfio-user:SOCKET",
+    "vfio:ADDRESS" or "engine:SOCKET"."""
     _done(_library.fastpath_attach(device.encode()))
 
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::task::Poll;
 
-use bus::live::{self, LiveHost};
+use bus::live::{Client as Peer, LiveHost, Shared};
 use bus::{Buffer, HostPort, Memory};
 use host::BlockDevice;
 use host::fastpath::{Engine, Options, Serving, ring};
@@ -17,10 +17,10 @@ use host::nvme::{Controller, Queue};
 use runtime::{Log, Rt, STD_CLOCK, Span};
 use wire::{BusAddr, Lba};
 
-use super::Bus;
 use super::client::{STAGING_BYTES, registers};
 use super::error::Error;
 use super::mailbox::{Lane, Mailbox, Order};
+use super::way::{Ready, Way};
 use functions::{self, Named};
 use plan::{Fastpath, Plan};
 use world::device::{Clock, Device, MediumState};
@@ -40,7 +40,7 @@ const PEER_LOOK: Span = Span::ms(2);
 /// Runs a drive on its own thread.
 pub(super) fn drive(
     plan: &Plan,
-    shared: &Bus,
+    shared: &Shared,
     stop: &AtomicBool,
     tell: &SyncSender<Result<(), RunError>>,
 ) {
@@ -57,7 +57,7 @@ pub(super) fn drive(
     }
 }
 
-fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
+fn start_drive(rt: &Rt, plan: &Plan, shared: &Shared) -> Result<Device, RunError> {
     let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
     Device::start(FASTPATH, shared.device(rt), kept, Clock::Wall, plan)
@@ -66,15 +66,11 @@ fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
 /// Parameters of the engine's thread.
 pub(super) struct Setup {
     pub plan: Plan,
-    pub shared: Bus,
-    /// Connection to the process of the drive.
-    pub far: Option<live::Client>,
-    /// True if the drive runs on this thread.
-    pub with_drive: bool,
+    pub way: Way,
     /// First block available for areas.
     pub from: u64,
     pub mailbox: Arc<Mailbox>,
-    pub tell: SyncSender<Result<u32, RunError>>,
+    pub tell: SyncSender<Result<Ready, RunError>>,
 }
 
 /// On drop, reports the end of the thread to all clients, including a panic.
@@ -89,7 +85,8 @@ impl Drop for Leaving {
 pub(super) fn run(setup: Setup) {
     let _leaving = Leaving(setup.mailbox.clone());
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device = match setup.with_drive.then(|| start_drive(&rt, &setup.plan, &setup.shared)) {
+    let inside = setup.way.shared().filter(|_| setup.way.with_drive());
+    let device = match inside.map(|shared| start_drive(&rt, &setup.plan, shared)) {
         Some(Err(error)) => {
             let _ = setup.tell.send(Err(error));
             return;
@@ -108,7 +105,8 @@ pub(super) fn run(setup: Setup) {
 /// State of the engine's thread.
 struct Office {
     rt: Rt,
-    shared: Bus,
+    /// Memory and registers shared with a drive of this process.
+    shared: Option<Shared>,
     host: LiveHost,
     engine: Engine<LiveHost>,
     /// Queue of the ordinary driver.
@@ -142,23 +140,22 @@ async fn start(host: &LiveHost, plan: &Plan, from: u64) -> Result<Started, RunEr
 }
 
 async fn serve(rt: &Rt, setup: Setup) {
-    let Setup { plan, shared, far, from, mailbox, tell, .. } = setup;
-    let host = shared.host(rt);
-    let (controller, engine, queue) = match start(&host, &plan, from).await {
+    let Setup { plan, way, from, mailbox, tell } = setup;
+    let shared = way.shared().cloned();
+    let started = async {
+        let host = way.host(rt)?;
+        let started = start(&host, &plan, from).await?;
+        Ok((host, started))
+    };
+    let (host, (controller, engine, queue)) = match started.await {
         Ok(started) => started,
         Err(error) => {
             let _ = tell.send(Err(error));
             return;
         }
     };
-    let _ = tell.send(Ok(engine.geometry().block_bytes));
-    if let Some(mut far) = far {
-        let (rt, host) = (rt.clone(), host.clone());
-        rt.clone().spawn(async move {
-            until(&rt, || far.is_gone()).await;
-            host.mark_gone();
-        });
-    }
+    let (block_bytes, memory) = (engine.geometry().block_bytes, host.arena().memory().clone());
+    let _ = tell.send(Ok(Ready { block_bytes, memory }));
     let office = Rc::new(Office {
         rt: rt.clone(),
         shared,
@@ -264,7 +261,8 @@ impl Office {
 
     /// Serves another process: its memory is mapped at an address chosen here, and it has one area until it
     /// exits.
-    async fn admit(&self, shared: Bus, mut peer: live::Client) {
+    async fn admit(&self, shared: Shared, mut peer: Peer) {
+        let Some(ours) = &self.shared else { return };
         let bytes = shared.host_memory.bytes() as u64;
         let (page, block) = (ring::BYTES as u64, u64::from(self.engine.geometry().block_bytes));
         let Some(area) = bytes.checked_sub(page + STAGING_BYTES) else { return };
@@ -274,7 +272,7 @@ impl Office {
         let base = BusAddr(self.next_peer.get());
         self.next_peer.set(base.0 + PEER_BYTES_MAX);
         let memory: Memory = shared.host_memory.at_base(base);
-        self.shared.also(&memory);
+        ours.also(&memory);
         let serving = self.engine.serve(&memory, base).expect("a page at its beginning");
         let opened = serving.open(area / block, BusAddr(base.0 + page), bytes - page);
         let through = |handle| {
@@ -294,6 +292,6 @@ impl Office {
             }
         }
         serving.end().await;
-        self.shared.no_longer(&memory);
+        ours.no_longer(&memory);
     }
 }
