@@ -185,6 +185,9 @@ def check_fnvme():
     run("cargo build --locked -p doorbell")
     run(f"gcc {strict} -I{crate}/include {crate}/examples/hello.c target/debug/libfnvme.a -lpthread -ldl -lm"
         f" -o {out}/hello-static")
+    run(f"gcc {flags} {crate}/tests/c/no_system_calls.c target/debug/libfnvme.a -lpthread -ldl -lm"
+        f" -o {out}/no-system-calls")
+    run(f"{out}/no-system-calls")
     run(f"python3 {crate}/tests/devices.py {out}/hello-static target/debug/doorbell")
     run(f"python3 {crate}/tests/python_suite.py", FNVME_LIBRARY=f"{out}/prefix/lib/libfnvme.so")
     # The installed module finds its library.

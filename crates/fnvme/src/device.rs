@@ -123,6 +123,33 @@ impl Device {
         }
     }
 
+    /// Opens the area of this name, or makes one: see [`Service::open_named`].
+    ///
+    /// # Errors
+    /// As for [`Service::open_named`]; or the engine is in another process.
+    pub fn open_named(
+        &self,
+        name: &str,
+        bytes: u64,
+        function: Option<Named>,
+    ) -> Result<Client, Error> {
+        match &self.0 {
+            Way::Here(service) => service.open_named(name, bytes, function),
+            Way::There(_) => Err(Error::Elsewhere),
+        }
+    }
+
+    /// Frees the area of this name: see [`Service::remove_named`].
+    ///
+    /// # Errors
+    /// As for [`Service::remove_named`]; or the engine is in another process.
+    pub fn remove_named(&self, name: &str) -> Result<(), Error> {
+        match &self.0 {
+            Way::Here(service) => service.remove_named(name),
+            Way::There(_) => Err(Error::Elsewhere),
+        }
+    }
+
     /// Accepts clients of other processes at this socket; they open `engine:SOCKET`.
     ///
     /// # Errors

@@ -10,8 +10,11 @@
 //! Orders are rare: they take a lock and get their result over a channel.
 
 mod client;
+mod directory;
 mod error;
+mod latencies;
 mod mailbox;
+mod names;
 mod way;
 mod worker;
 
@@ -25,10 +28,12 @@ use bus::Memory;
 use bus::live;
 
 pub use client::{Client, STAGING_BYTES, Ticket};
+pub use directory::{NAME_BYTES, NAMES_MAX};
 pub use error::Error;
 use functions::Named;
 pub use host::fastpath::{Function, Handle, Latency, Refused};
-use mailbox::{Mailbox, Order};
+pub use latencies::{Counters, RequestKind};
+use mailbox::{Mailbox, Order, Wanted};
 use way::{Ready, Way};
 pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
@@ -68,7 +73,8 @@ struct Threads {
 }
 
 impl Service {
-    /// Starts an engine on this drive. Blocks below `from` are reserved for the ordinary driver.
+    /// Starts an engine on this drive. Blocks below `from` are reserved for the ordinary driver; the 8 KiB
+    /// from there on hold the directory of named areas.
     ///
     /// # Errors
     /// The plan has no such machine, the drive does not start, or its medium keeps only stamps.
@@ -96,7 +102,7 @@ impl Service {
     /// # Errors
     /// No such area, handle or memory is left.
     pub fn open(&self, bytes: u64) -> Result<Client, Error> {
-        self.open_by(bytes, None)
+        self.open_by(Wanted { bytes, ..Wanted::default() })
     }
 
     /// Same as [`open`](Self::open), with a function that replaces the plan's. It runs on the engine's
@@ -105,12 +111,39 @@ impl Service {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_through(&self, bytes: u64, function: Named) -> Result<Client, Error> {
-        self.open_by(bytes, Some(function))
+        self.open_by(Wanted { bytes, function: Some(function), ..Wanted::default() })
     }
 
-    fn open_by(&self, bytes: u64, function: Option<Named>) -> Result<Client, Error> {
+    /// Opens the area of this name: the one that an engine has made on this drive before, with its data, or
+    /// a new one of at least `bytes` bytes. `bytes` is 0 to find one only, or the length that it has.
+    ///
+    /// The name is all that an owner needs, as names cannot be listed. An area has one client at a time.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); or the name is not valid, the area is in use or has another length, or
+    /// the directory is full or cannot be written.
+    pub fn open_named(
+        &self,
+        name: &str,
+        bytes: u64,
+        function: Option<Named>,
+    ) -> Result<Client, Error> {
+        self.open_by(Wanted { bytes, name: Some(name.into()), function })
+    }
+
+    /// Frees the area of this name, which no client has open. Its data are for its next owner to overwrite.
+    ///
+    /// # Errors
+    /// No area has this name, it is in use, or the directory cannot be written.
+    pub fn remove_named(&self, name: &str) -> Result<(), Error> {
         let (tell, told) = sync_channel(1);
-        self.threads.mailbox.put(Order::Open { bytes, function, tell })?;
+        self.threads.mailbox.put(Order::Remove { name: name.into(), tell })?;
+        told.recv().map_err(|_| Error::Gone)?
+    }
+
+    fn open_by(&self, wanted: Wanted) -> Result<Client, Error> {
+        let (tell, told) = sync_channel(1);
+        self.threads.mailbox.put(Order::Open(wanted, tell))?;
         let lane = told.recv().map_err(|_| Error::Gone)??;
         Client::here(&self.memory, lane, self.block_bytes, self.threads.mailbox.clone())
     }

@@ -92,7 +92,7 @@ impl Way {
     }
 }
 
-/// What the engine's thread reports when it has started: block size, and the memory that the drive reaches.
+/// Report of the engine's thread when it has started: block size, and the memory that the drive reaches.
 pub(super) struct Ready {
     pub block_bytes: u32,
     pub memory: Memory,
