@@ -188,7 +188,7 @@ def check_fnvme():
     run(f"gcc {flags} {crate}/tests/c/no_system_calls.c target/debug/libfnvme.a -lpthread -ldl -lm"
         f" -o {out}/no-system-calls")
     run(f"{out}/no-system-calls")
-    run(f"python3 {crate}/tests/devices.py {out}/hello-static target/debug/doorbell")
+    run(f"python3 {crate}/tests/devices.py {out}/hello-static target/debug/doorbell target/debug/libfnvme.so")
     run(f"python3 {crate}/tests/python_suite.py", FNVME_LIBRARY=f"{out}/prefix/lib/libfnvme.so")
     # The installed module finds its library.
     run("python3", "-c", "import fnvme; fnvme.attach('memory:64m'); fnvme.Area(1 << 20).close(); fnvme.detach()",

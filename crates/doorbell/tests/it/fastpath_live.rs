@@ -234,7 +234,8 @@ fn data_on_medium_is_encrypted() {
 #[test]
 fn seal_detects_flipped_bit() {
     let _turn = testing::turn();
-    let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 3 }]"#;
+    // The engine has read the two copies of its directory before.
+    let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 5 }]"#;
     let plan = plan("live", &[SMALL.as_slice(), &[("faults", fault)]].concat());
     for (word, found) in [("none", false), ("crc32c", true)] {
         let service = Service::start(&plan, &Drive::Here { own_thread: false }, 0).unwrap();

@@ -1,12 +1,12 @@
 //! Directory of named areas, on the drive before all areas.
 //!
 //! ```text
-//!   from ─► copy 0 │ copy 1 │ areas ...        a copy: header of 64 bytes, 63 entries of 64 bytes
+//!   from ─► copy 0 │ copy 1 │ areas ...      a copy: header of 64 bytes, 63 entries of 64 bytes
 //! ```
 //!
-//! A change goes to the older copy, then to the other, each with the next sequence number and a checksum over
-//! the whole copy: after a power cut one of both is valid, and damage to one copy loses nothing. The directory
-//! lies outside all areas, so that no client can forge one.
+//! A change goes to the older copy, then to the other, each with the next sequence number and a checksum:
+//! after a power cut one of both is valid, and damage to one copy loses nothing. No client can forge a copy,
+//! as the directory lies outside all areas.
 
 use wire::Lba;
 
