@@ -39,7 +39,7 @@ mod entry {
     pub const BLOCKS: usize = 48;
 }
 
-/// A named area.
+/// An entry: the name of an area and its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub name: String,

@@ -27,7 +27,7 @@ fn named_areas_are_found_after_restart() {
     drop((one, two, three, service));
     for turn in 0..2 {
         let service = start(&folder.drive(), &[]).expect("it starts again");
-        // What is free is all but the directory and the named areas; the gap between these first.
+        // All but the directory and the named areas is free; the gap between these comes first.
         let gap = service.open(64 << 10).expect("the area without a name is free");
         write(&gap, 10 + turn);
         let rest = service.open(FREE - (128 << 10) - (1 << 18)).expect("the rest");
@@ -86,7 +86,7 @@ fn directory_has_63_areas() {
 
 /// The first write of the directory fails: the area is not there, then or later, and its blocks are free.
 #[test]
-fn area_whose_name_is_not_written_is_not_made() {
+fn failed_write_of_directory_makes_no_area() {
     let folder = Folder::new("failed");
     let fault =
         r#"[{ name = "x", what = "status", status = "Write Fault", command = "write", nth = 1 }]"#;
