@@ -182,18 +182,23 @@ def check_fnvme():
         said = output_of(f"{out}/hello", LD_LIBRARY_PATH=f"{out}/prefix/lib").rstrip("\n")
         if said != "hello, drive":
             raise Failed(f"{out}/hello: found {said!r}, expected 'hello, drive'")
+    run("cargo build --locked -p doorbell")
+    run(f"gcc {strict} -I{crate}/include {crate}/examples/hello.c target/debug/libfnvme.a -lpthread -ldl -lm"
+        f" -o {out}/hello-static")
+    run(f"gcc {flags} {crate}/tests/c/no_system_calls.c target/debug/libfnvme.a -lpthread -ldl -lm"
+        f" -o {out}/no-system-calls")
+    run(f"{out}/no-system-calls")
+    run(f"python3 {crate}/tests/devices.py {out}/hello-static target/debug/doorbell target/debug/libfnvme.so")
     run(f"python3 {crate}/tests/python_suite.py", FNVME_LIBRARY=f"{out}/prefix/lib/libfnvme.so")
     # The installed module finds its library.
     run("python3", "-c", "import fnvme; fnvme.attach('memory:64m'); fnvme.Area(1 << 20).close(); fnvme.detach()",
         PYTHONPATH=f"{out}/prefix/lib/python")
-    run("cargo build --locked -p doorbell")
     run("tools/release --self-test")
     run(f"gcc {flags} {crate}/tests/c/suite.c -L{out}/prefix/lib -lfnvme", f"-Wl,-rpath,{os.getcwd()}/{out}/prefix/lib",
         "-lpthread", "-o", f"{out}/suite")
     if has("fio"):
         run("cargo build --locked -p doorbell-fio-engine")
         run("tools/fio-matrix target/debug/libdoorbell_fio.so 1m")
-        run("cargo build --locked -p doorbell")
         try_to(f"tools/fio-nbd {DEBUG} 1m")
         run(f"tools/larger-than-memory {DEBUG} --size 0.5 --limit 0.375 --resident 64")
     if has("valgrind"):

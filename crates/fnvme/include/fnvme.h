@@ -8,7 +8,8 @@
  * is a check and no protection: threads share their memory. A client of another process's engine
  * ("engine:SOCKET") has a ring and a buffer of its own and reaches nothing else.
  *
- * A new area holds whatever its last owner has left there.
+ * A new area holds whatever its last owner has left there. The first 8 KiB of the drive (with blocks of 4 KiB or
+ * less) hold the directory of named areas.
  */
 #ifndef FNVME_H
 #define FNVME_H
@@ -63,14 +64,40 @@ fastpath *fastpath_alloc_through(int size, const fastpath_function *function);
  * of RECORD bytes whose number of 8 bytes at AT, the lowest last, is not in the range arrive as zeros). */
 fastpath *fastpath_alloc_named(int size, const char *function);
 
+/* An area by its name, which outlives the program: the one that was made on this drive before, with its data, or a
+ * new one of `size` bytes. A size of 0 finds one only (else FP_E_NAME); another one must be the area's own. The
+ * name, 1 to 40 bytes of UTF-8, is all that an owner needs, and names cannot be listed. An area has one owner at a
+ * time (FP_E_BUSY), and fastpath_free leaves it on the drive; fastpath_remove frees its blocks. `function` is as for
+ * fastpath_alloc_named, or NULL. A drive has at most 63 named areas; "engine:SOCKET" has none. */
+fastpath *fastpath_open(const char *name, int size, const char *function);
+int fastpath_remove(const char *name);
+long long fastpath_size(const fastpath *fp); /* bytes of the area, or minus an error */
+
 /* At an offset in the area, which with FP_DIRECT has to be that of `buffer`. */
 int fastpath_pwrite(fastpath *fp, const void *buffer, int size, long long offset, int flags);
 int fastpath_pread(fastpath *fp, void *buffer, int size, long long offset, int flags);
 int fastpath_seek(fastpath *fp, long long offset);
 int fastpath_flush(fastpath *fp);
 
+/* Latencies of an area's requests, from where the engine takes one to the end of its last command, ns: counters of
+ * fixed size, since the area was allocated or they were reset. A call is a request for each MiB, or, without
+ * FP_DIRECT, for each 128 KiB; it counts when its end has been seen. A percentile has two decimal digits, and is 0
+ * without requests. */
+enum { FP_READS, FP_WRITES, FP_FLUSHES };
+typedef struct fastpath_counters {
+    long long requests; /* carried out, failed ones among them */
+    long long failed;   /* and refused ones */
+    long long least, mean, most;
+} fastpath_counters;
+
+int fastpath_latency(const fastpath *fp, int kind, fastpath_counters *counters);
+long long fastpath_latency_percentile(const fastpath *fp, int kind, double percent); /* or minus an error */
+int fastpath_latency_reset(const fastpath *fp);
+
 /* The device: "memory", "memory:64m", "plan:PLAN" (a built-in name or a TOML file; its drive is in this process),
- * "shm:SOCKET" (doorbell serve --shm) or "engine:SOCKET". Without fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
+ * "shm:SOCKET" (doorbell serve --shm), "vfio-user:SOCKET" (the NVMe function of a vfio-user server), "vfio:ADDRESS"
+ * (as in vfio:0000:01:00.0: an SSD of this machine bound to vfio-pci; areas overwrite its data) or "engine:SOCKET".
+ * Without fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
  * freed, lets it go. */
 int fastpath_attach(const char *device);
 int fastpath_detach(void);
@@ -101,6 +128,7 @@ enum {
     FP_E_SOCKET = 105,   /* nobody answers at the device's socket */
     FP_E_START = 106,    /* the drive or its engine does not start */
     FP_E_BUSY = 107,     /* a device, or areas of it, are to be let go before */
+    FP_E_NAME = 108,     /* no area of this name */
     /* The drive's: an NVMe status field is added to this. */
     FP_E_NVME = 0x10000
 };

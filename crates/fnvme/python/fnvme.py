@@ -18,7 +18,10 @@ installed with this file (lib/libfnvme.so beside lib/python), else libfnvme.so w
 
 import ctypes
 import os
+import typing
 import weakref
+
+READS, WRITES, FLUSHES = range(3)
 
 _DIRECT, _BLOCKING = 1, 2
 
@@ -29,6 +32,20 @@ class _Fastpath(ctypes.Structure):
         ("fp_id", ctypes.c_int),
         ("block_size", ctypes.c_int),
     ]
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_longlong) for name in ("requests", "failed", "least", "mean", "most")]
+
+
+class Latency(typing.NamedTuple):
+    """Requests of one kind: how many were carried out, how many failed or were refused, and nanoseconds."""
+
+    requests: int
+    failed: int
+    least: int
+    mean: int
+    most: int
 
 
 def _path():
@@ -43,6 +60,12 @@ class _Library:
     _calls = {
         "fastpath_alloc": ([ctypes.c_int], _pointer),
         "fastpath_alloc_named": ([ctypes.c_int, ctypes.c_char_p], _pointer),
+        "fastpath_open": ([ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p], _pointer),
+        "fastpath_remove": ([ctypes.c_char_p], ctypes.c_int),
+        "fastpath_size": ([_pointer], ctypes.c_longlong),
+        "fastpath_latency": ([_pointer, ctypes.c_int, ctypes.POINTER(_Counters)], ctypes.c_int),
+        "fastpath_latency_percentile": ([_pointer, ctypes.c_int, ctypes.c_double], ctypes.c_longlong),
+        "fastpath_latency_reset": ([_pointer], ctypes.c_int),
         "fastpath_write": ([_pointer, ctypes.c_void_p, ctypes.c_int, ctypes.c_int], ctypes.c_int),
         "fastpath_read": ([_pointer, ctypes.c_void_p, ctypes.c_int, ctypes.c_int], ctypes.c_int),
         "fastpath_polling": ([_pointer], ctypes.c_int),
@@ -80,7 +103,8 @@ def _done(result):
 
 
 def attach(device):
-    """Says where the engine is: "memory", "memory:64m", "plan:PLAN", "shm:SOCKET" or "engine:SOCKET"."""
+    """Says where the drive is: "memory", "memory:64m", "plan:PLAN", "shm:SOCKET", "vfio-user:SOCKET",
+    "vfio:ADDRESS" or "engine:SOCKET"."""
     _done(_library.fastpath_attach(device.encode()))
 
 
@@ -89,15 +113,25 @@ def detach():
     _done(_library.fastpath_detach())
 
 
+def remove(name):
+    """Frees the blocks of the area of this name, which is closed."""
+    _done(_library.fastpath_remove(name.encode()))
+
+
 class Area:
     """`size` bytes of the drive, and a DMA buffer as long, in which every byte has its offset in the area.
 
     `block_size` is 512, 1024, 2048, 4096 or 8192 bytes. `function` names one in the way of data: "crc32c",
     "aes-xts:KEY" or "filter:RECORD:AT:LEAST:MOST". An area keeps what its last owner has left there.
+
+    With a `name` it is the area that was made by this name on this drive before, with its data, or a new one. A size
+    of 0 finds one only. It stays on the drive when it is closed, until `remove`.
     """
 
-    def __init__(self, size, block_size=4096, function=None):
-        if function is None:
+    def __init__(self, size, block_size=4096, function=None, name=None):
+        if name is not None:
+            self._fp = _library.fastpath_open(name.encode(), size, function and function.encode())
+        elif function is None:
             self._fp = _library.fastpath_alloc(size)
         else:
             self._fp = _library.fastpath_alloc_named(size, function.encode())
@@ -105,7 +139,7 @@ class Area:
             raise Error(_library.fastpath_error())
         self._fp.contents.block_size = block_size
         self._address = self._fp.contents.dma_address
-        self.size = size
+        self.size = size = size or _library.fastpath_size(self._fp)
         self._memory = (ctypes.c_ubyte * size).from_address(self._address)
         self._buffer = memoryview(self._memory).cast("B")
 
@@ -148,6 +182,23 @@ class Area:
     def flush(self):
         """What was written and has ended is durable afterwards."""
         _done(_library.fastpath_flush(self._open()))
+
+    def latency(self, kind):
+        """Latency of READS, WRITES or FLUSHES since the area was opened or its counters were reset."""
+        counters = _Counters()
+        _done(_library.fastpath_latency(self._open(), kind, ctypes.byref(counters)))
+        return Latency(*(getattr(counters, name) for name in Latency._fields))
+
+    def latency_percentile(self, kind, percent):
+        """The nanoseconds that `percent` of these requests did not exceed, to two digits; 0 without requests."""
+        found = _library.fastpath_latency_percentile(self._open(), kind, percent)
+        if found < 0:
+            raise Error(-found)
+        return found
+
+    def reset_latency(self):
+        """Sets all latency counters to zero."""
+        _done(_library.fastpath_latency_reset(self._open()))
 
     def close(self):
         """Gives the area back. Views of its buffer must be gone: their memory goes with it."""

@@ -6,6 +6,13 @@
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types)]
 
+mod extensions;
+
+pub use extensions::{
+    fastpath_counters, fastpath_latency, fastpath_latency_percentile, fastpath_latency_reset,
+    fastpath_open, fastpath_remove, fastpath_size,
+};
+
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
@@ -19,8 +26,8 @@ use functions::{self, Named};
 
 use crate::Device;
 pub use crate::failure::{
-    FP_E_ARGUMENT, FP_E_BUSY, FP_E_DEVICE, FP_E_GONE, FP_E_HANDLE, FP_E_NVME, FP_E_SOCKET,
-    FP_E_SPACE, FP_E_START,
+    FP_E_ARGUMENT, FP_E_BUSY, FP_E_DEVICE, FP_E_GONE, FP_E_HANDLE, FP_E_NAME, FP_E_NVME,
+    FP_E_SOCKET, FP_E_SPACE, FP_E_START,
 };
 use crate::failure::{Failure, answer, in_words, last};
 
@@ -238,22 +245,43 @@ pub unsafe extern "C" fn fastpath_alloc_named(
     function: *const c_char,
 ) -> *mut fastpath {
     alloc(size, || {
+        if function.is_null() {
+            return Err(Failure::argument("found NULL, expected the word of a function"));
+        }
         // SAFETY: the caller guarantees a C string.
-        let word = unsafe { text(function, "the word of a function") }?;
-        functions::named(word).map_err(|error| Failure::argument(error.to_string()))
+        unsafe { named(function) }
     })
 }
 
+/// A function of the library by its name, if the string is not null.
+///
+/// # Safety
+/// `function` is null or a C string that outlives the call.
+unsafe fn named(function: *const c_char) -> Result<Option<Named>, Failure> {
+    if function.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: guaranteed by the caller.
+    let word = unsafe { text(function, "the word of a function") }?;
+    functions::named(word).map_err(|error| Failure::argument(error.to_string()))
+}
+
 fn alloc(size: c_int, function: impl FnOnce() -> Result<Option<Named>, Failure>) -> *mut fastpath {
-    let mut made = std::ptr::null_mut();
-    answer(|| {
+    handed_out(|| {
         let bytes = u64::try_from(size).ok().filter(|bytes| *bytes > 0);
         let why = || format!("found a size of {size} bytes, expected 1 or more");
         let bytes = bytes.ok_or_else(|| Failure::argument(why()))?;
-        let client = match function()? {
+        Ok(match function()? {
             Some(function) => device()?.alloc_through(bytes, function)?,
             None => device()?.alloc(bytes)?,
-        };
+        })
+    })
+}
+
+fn handed_out(open: impl FnOnce() -> Result<Client, Failure>) -> *mut fastpath {
+    let mut made = std::ptr::null_mut();
+    answer(|| {
+        let client = open()?;
         let public = fastpath {
             dma_address: client.address().cast(),
             fp_id: c_int::from(client.handle().fp_id),

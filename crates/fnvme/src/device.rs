@@ -33,13 +33,17 @@ pub enum OpenError {
 
 /// Expected forms of a device name.
 const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), plan:PLAN (built-in name or TOML \
-                        file), shm:SOCKET (of doorbell serve --shm) or engine:SOCKET (of another process \
-                        with an engine)";
+                        file), shm:SOCKET (of doorbell serve --shm), vfio-user:SOCKET (of a vfio-user \
+                        server), vfio:ADDRESS (as in vfio:0000:01:00.0) or engine:SOCKET (of another \
+                        process with an engine)";
 
 impl Device {
     /// Opens an engine: `memory` or `memory:64m`, a drive of the given capacity in this process;
     /// `plan:PLAN`, the drive of a plan with a table `[fastpath]` in this process; `shm:SOCKET`, the drive
-    /// of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
+    /// of `doorbell serve --shm SOCKET`; `vfio-user:SOCKET`, the NVMe function of a vfio-user server;
+    /// `vfio:ADDRESS`, that of this machine, bound to vfio-pci; `engine:SOCKET`, another process's engine.
+    ///
+    /// Areas of a real SSD overwrite what it holds.
     ///
     /// # Errors
     /// The name is invalid, there is no socket, or the drive does not start.
@@ -64,6 +68,13 @@ impl Device {
             "shm" if !rest.is_empty() => {
                 reached(word, rest)?;
                 Device::start(word, "live", &[], &Drive::Served(rest.into()))
+            }
+            "vfio-user" if !rest.is_empty() => {
+                reached(word, rest)?;
+                Device::start(word, "live", &[], &Drive::VfioUser(rest.into()))
+            }
+            "vfio" if !rest.is_empty() => {
+                Device::start(word, "live", &[], &Drive::Vfio(rest.into()))
             }
             "engine" if !rest.is_empty() => {
                 reached(word, rest)?;
@@ -108,6 +119,33 @@ impl Device {
     pub fn alloc_through(&self, bytes: u64, function: Named) -> Result<Client, Error> {
         match &self.0 {
             Way::Here(service) => service.open_through(bytes, function),
+            Way::There(_) => Err(Error::Elsewhere),
+        }
+    }
+
+    /// Opens the area of this name, or makes one: see [`Service::open_named`].
+    ///
+    /// # Errors
+    /// As for [`Service::open_named`]; or the engine is in another process.
+    pub fn open_named(
+        &self,
+        name: &str,
+        bytes: u64,
+        function: Option<Named>,
+    ) -> Result<Client, Error> {
+        match &self.0 {
+            Way::Here(service) => service.open_named(name, bytes, function),
+            Way::There(_) => Err(Error::Elsewhere),
+        }
+    }
+
+    /// Frees the area of this name: see [`Service::remove_named`].
+    ///
+    /// # Errors
+    /// As for [`Service::remove_named`]; or the engine is in another process.
+    pub fn remove_named(&self, name: &str) -> Result<(), Error> {
+        match &self.0 {
+            Way::Here(service) => service.remove_named(name),
             Way::There(_) => Err(Error::Elsewhere),
         }
     }
@@ -178,7 +216,7 @@ mod tests {
 
     #[test]
     fn open_rejects_unknown_device() {
-        for word in ["", "disk", "plan:", "shm:", "engine:", "nvme0"] {
+        for word in ["", "disk", "plan:", "shm:", "vfio-user:", "vfio:", "engine:", "nvme0"] {
             let error = Device::open(word).err().map(|error| error.to_string());
             assert!(error.is_some_and(|text| text.contains("expected memory")), "{word:?}");
         }
@@ -217,6 +255,9 @@ mod tests {
             ("plan:gen6", "word", "gen6"),
             ("plan:tlc", "start", "[fastpath]"),
             ("shm:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
+            ("vfio-user:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
+            ("vfio:1:0", "start", "0000:01:00.0"),
+            ("vfio:ffff:ff:1f.7", "start", "ffff:ff:1f.7"),
             ("engine:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
             ("engine:/dev/null", "socket", "/dev/null is no socket"),
         ] {
@@ -229,6 +270,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));
         let word = |kind: &str| format!("{kind}:{}", left.display());
         assert_eq!(said(&word("shm")).0, "start");
+        assert_eq!(said(&word("vfio-user")).0, "start");
         let engine = Device::open(&word("engine")).expect("it is asked when an area is");
         assert_eq!(engine.alloc(4096).err(), Some(Error::Unreachable));
         std::fs::remove_file(left).expect("it is there");

@@ -10,8 +10,12 @@
 //! Orders are rare: they take a lock and get their result over a channel.
 
 mod client;
+mod directory;
 mod error;
+mod latencies;
 mod mailbox;
+mod names;
+mod way;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -21,19 +25,20 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use bus::Memory;
-use bus::live::{self, Shared};
+use bus::live;
 
 pub use client::{Client, STAGING_BYTES, Ticket};
+pub use directory::{NAME_BYTES, NAMES_MAX};
 pub use error::Error;
 use functions::Named;
 pub use host::fastpath::{Function, Handle, Latency, Refused};
-use mailbox::{Mailbox, Order};
+pub use latencies::{Counters, RequestKind};
+use mailbox::{Mailbox, Order, Wanted};
+use way::{Ready, Way};
 pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
 use plan::Plan;
-use serve::plan_for_clients;
-use world::interfaces::FASTPATH;
-use world::{self, RunError};
+use world::RunError;
 
 /// Location of the engine's drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,65 +50,51 @@ pub enum Drive {
     },
     /// In the process of `doorbell serve --shm` that listens at this socket.
     Served(PathBuf),
+    /// The NVMe function of the vfio-user server that listens at this socket.
+    VfioUser(PathBuf),
+    /// The NVMe function at this address, as in `0000:01:00.0`, bound to vfio-pci.
+    Vfio(String),
 }
 
 /// A running engine. It ends when dropped.
 pub struct Service {
-    mailbox: Arc<Mailbox>,
+    threads: Threads,
     memory: Memory,
     block_bytes: u32,
+    in_process: bool,
+}
+
+/// Threads of a service. They end when it is dropped.
+struct Threads {
+    mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    running: Vec<JoinHandle<()>>,
     listening: Option<PathBuf>,
 }
 
 impl Service {
-    /// Starts an engine on this drive. Blocks below `from` are reserved for the ordinary driver.
+    /// Starts an engine on this drive. Blocks below `from` are reserved for the ordinary driver; the 8 KiB
+    /// from there on hold the directory of named areas.
     ///
     /// # Errors
     /// The plan has no such machine, the drive does not start, or its medium keeps only stamps.
     pub fn start(plan: &Plan, drive: &Drive, from: u64) -> Result<Service, RunError> {
-        let plan = match drive {
-            Drive::Here { .. } => &plan_for_clients(FASTPATH, plan)?,
-            Drive::Served(_) => plan,
-        };
+        let (way, plan) = Way::to(drive, plan)?;
         let (mailbox, stop) = (Arc::<Mailbox>::default(), Arc::new(AtomicBool::new(false)));
-        let (shared, far) = match drive {
-            Drive::Here { .. } => (world::shared(FASTPATH, plan)?, None),
-            Drive::Served(path) => {
-                let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-                let (shared, far) = live::connect(path, bytes, base)?;
-                (shared, Some(far))
-            }
-        };
-        let mut service = Service {
-            mailbox: mailbox.clone(),
-            memory: shared.host_memory.clone(),
-            block_bytes: 0,
-            stop: stop.clone(),
-            threads: Vec::new(),
-            listening: None,
-        };
-        let own_thread = *drive == Drive::Here { own_thread: true };
-        if own_thread {
-            let (plan, shared, stop) = (plan.clone(), shared.clone(), stop.clone());
+        let mut threads = Threads { mailbox, stop, running: Vec::new(), listening: None };
+        if let Some(shared) = way.shared().filter(|_| !way.with_drive()) {
+            let (plan, shared, stop) = (plan.clone(), shared.clone(), threads.stop.clone());
             let (tell, told) = sync_channel(1);
-            service.spawn("fastpath-drive", move || worker::drive(&plan, &shared, &stop, &tell))?;
+            threads.spawn("fastpath-drive", move || worker::drive(&plan, &shared, &stop, &tell))?;
             told.recv().map_err(RunError::of)??;
         }
-        let with_drive = !own_thread && far.is_none();
-        let (plan, (tell, told)) = (plan.clone(), sync_channel(1));
-        service.spawn("fastpath-engine", move || {
-            worker::run(worker::Setup { plan, shared, far, with_drive, from, mailbox, tell });
+        let (in_process, mailbox) = (way.shared().is_some(), threads.mailbox.clone());
+        let (tell, told) = sync_channel(1);
+        threads.spawn("fastpath-engine", move || {
+            worker::run(worker::Setup { plan, way, from, mailbox, tell });
         })?;
-        service.block_bytes = told.recv().map_err(RunError::of)??;
-        Ok(service)
-    }
-
-    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), RunError> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        self.threads.push(thread?);
-        Ok(())
+        let Ready { block_bytes, memory } = told.recv().map_err(RunError::of)??;
+        Ok(Service { threads, memory, block_bytes, in_process })
     }
 
     /// Opens a client in this process, with an area and a DMA buffer of at least `bytes` bytes each.
@@ -111,7 +102,7 @@ impl Service {
     /// # Errors
     /// No such area, handle or memory is left.
     pub fn open(&self, bytes: u64) -> Result<Client, Error> {
-        self.open_by(bytes, None)
+        self.open_by(Wanted { bytes, ..Wanted::default() })
     }
 
     /// Same as [`open`](Self::open), with a function that replaces the plan's. It runs on the engine's
@@ -120,14 +111,41 @@ impl Service {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_through(&self, bytes: u64, function: Named) -> Result<Client, Error> {
-        self.open_by(bytes, Some(function))
+        self.open_by(Wanted { bytes, function: Some(function), ..Wanted::default() })
     }
 
-    fn open_by(&self, bytes: u64, function: Option<Named>) -> Result<Client, Error> {
+    /// Opens the area of this name: the one that an engine has made on this drive before, with its data, or
+    /// a new one of at least `bytes` bytes. `bytes` is 0 to find one only, or the length that it has.
+    ///
+    /// The name is all that an owner needs, as names cannot be listed. An area has one client at a time.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); or the name is not valid, the area is in use or has another length, or
+    /// the directory is full or cannot be written.
+    pub fn open_named(
+        &self,
+        name: &str,
+        bytes: u64,
+        function: Option<Named>,
+    ) -> Result<Client, Error> {
+        self.open_by(Wanted { bytes, name: Some(name.into()), function })
+    }
+
+    /// Frees the area of this name, which no client has open. Its data are for its next owner to overwrite.
+    ///
+    /// # Errors
+    /// No area has this name, it is in use, or the directory cannot be written.
+    pub fn remove_named(&self, name: &str) -> Result<(), Error> {
         let (tell, told) = sync_channel(1);
-        self.mailbox.put(Order::Open { bytes, function, tell })?;
+        self.threads.mailbox.put(Order::Remove { name: name.into(), tell })?;
+        told.recv().map_err(|_| Error::Gone)?
+    }
+
+    fn open_by(&self, wanted: Wanted) -> Result<Client, Error> {
+        let (tell, told) = sync_channel(1);
+        self.threads.mailbox.put(Order::Open(wanted, tell))?;
         let lane = told.recv().map_err(|_| Error::Gone)??;
-        Client::here(&self.memory, lane, self.block_bytes, self.mailbox.clone())
+        Client::here(&self.memory, lane, self.block_bytes, self.threads.mailbox.clone())
     }
 
     /// Reads or writes blocks of the drive by the ordinary NVMe driver, on a queue of its own.
@@ -136,7 +154,7 @@ impl Service {
     /// Errors of the driver.
     pub fn ordinary(&self, lba: u64, bytes: Vec<u8>, write: bool) -> Result<Vec<u8>, Error> {
         let (tell, told) = sync_channel(1);
-        self.mailbox.put(Order::Ordinary { lba, bytes, write, tell })?;
+        self.threads.mailbox.put(Order::Ordinary { lba, bytes, write, tell })?;
         told.recv().map_err(|_| Error::Gone)?
     }
 
@@ -145,12 +163,17 @@ impl Service {
     /// this process.
     ///
     /// # Errors
-    /// Listening at this socket fails.
+    /// Listening at this socket fails, or the drive is outside this process.
     pub fn listen(&mut self, socket: &Path) -> Result<(), RunError> {
+        if !self.in_process {
+            let why =
+                "the drive is outside this process and does not reach the memory of its clients";
+            return Err(RunError::of(why));
+        }
         let server = live::Server::bind(socket)?;
-        let (mailbox, stop) = (self.mailbox.clone(), self.stop.clone());
-        self.listening = Some(socket.into());
-        self.spawn("fastpath-door", move || {
+        let (mailbox, stop) = (self.threads.mailbox.clone(), self.threads.stop.clone());
+        self.threads.listening = Some(socket.into());
+        self.threads.spawn("fastpath-door", move || {
             while !stop.load(Ordering::Acquire) {
                 // A client that fails its handshake is skipped.
                 let Ok((shared, peer)) = server.accept(client::REGISTER_BYTES) else { continue };
@@ -167,7 +190,7 @@ impl Service {
     /// The engine has ended.
     pub fn latency(&self) -> Result<Latency, Error> {
         let (tell, told) = sync_channel(1);
-        self.mailbox.put(Order::Latency { tell })?;
+        self.threads.mailbox.put(Order::Latency { tell })?;
         told.recv().map_err(|_| Error::Gone)
     }
 
@@ -177,7 +200,15 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Threads {
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), RunError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        self.running.push(thread?);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
     fn drop(&mut self) {
         self.mailbox.stop();
         self.stop.store(true, Ordering::Release);
@@ -186,11 +217,8 @@ impl Drop for Service {
             let _ = live::connect(socket, 4096, wire::BusAddr(0));
         }
         // Threads are joined in reverse order: the engine shuts the drive down while the drive still runs.
-        for thread in self.threads.drain(..).rev() {
+        for thread in self.running.drain(..).rev() {
             let _ = thread.join();
         }
     }
 }
-
-/// The bus as seen by the engine's thread.
-type Bus = Shared;

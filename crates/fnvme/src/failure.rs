@@ -1,7 +1,7 @@
 //! Errors of the C API: codes, and the text of this thread's last error.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_longlong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::engine::{Error, Refusal, Status};
@@ -24,6 +24,8 @@ pub const FP_E_SOCKET: c_int = 105;
 pub const FP_E_START: c_int = 106;
 /// A device is attached, or has areas that must be freed first.
 pub const FP_E_BUSY: c_int = 107;
+/// No area has this name.
+pub const FP_E_NAME: c_int = 108;
 /// Base of NVMe errors: the NVMe status field is added.
 pub const FP_E_NVME: c_int = 0x10000;
 
@@ -67,7 +69,12 @@ impl From<Error> for Failure {
             Error::Answer(Status::Nvme(status)) => FP_E_NVME + c_int::from(status.bits()),
             Error::Answer(_) | Error::Gone => FP_E_GONE,
             Error::Length(_) => Refusal::Size as c_int,
-            Error::Elsewhere => return Failure::argument(error.to_string()),
+            Error::Elsewhere | Error::Name | Error::OtherLength { .. } => {
+                return Failure::argument(error.to_string());
+            }
+            Error::InUse => return Failure::because(FP_E_BUSY, error.to_string()),
+            Error::Names => return Failure::because(FP_E_SPACE, error.to_string()),
+            Error::NotFound => FP_E_NAME,
             Error::Unreachable => FP_E_SOCKET,
             _ => FP_E_SPACE,
         })
@@ -85,6 +92,16 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     };
     LAST.set(code);
     -code
+}
+
+/// Same for a call that returns a number.
+pub(crate) fn number(body: impl FnOnce() -> Result<u64, Failure>) -> c_longlong {
+    let mut found = 0;
+    let error = answer(|| {
+        found = c_longlong::try_from(body()?).unwrap_or(c_longlong::MAX);
+        Ok(())
+    });
+    if error == 0 { found } else { c_longlong::from(error) }
 }
 
 /// Error code of this thread's last call, or zero.
@@ -106,6 +123,7 @@ pub(crate) fn in_words(error: c_int) -> *const c_char {
         FP_E_SOCKET => "no server answers at the device's socket".to_owned(),
         FP_E_START => "the drive or its engine does not start".to_owned(),
         FP_E_BUSY => "there is a device, or it has areas, to be let go before".to_owned(),
+        FP_E_NAME => "no area of the drive has this name".to_owned(),
         code if code >= FP_E_NVME => Status::from_bits((code - FP_E_NVME) as u16).to_string(),
         0 => "good".to_owned(),
         code => Status::from_bits(0x8000 | code as u16).to_string(),

@@ -36,6 +36,7 @@ mod failure;
 
 pub use device::{Device, OpenError};
 pub use engine::{
-    Client, Direction, Error, Function, Handle, Refusal, Refused, Request, Status, Ticket, Transfer,
+    Client, Counters, Direction, Error, Function, Handle, Refusal, Refused, Request, RequestKind,
+    Status, Ticket, Transfer,
 };
 pub use functions;

@@ -70,6 +70,39 @@ class Areas(unittest.TestCase):
         with self.assertRaisesRegex(fnvme.Error, "there is a device already"):
             fnvme.attach("memory")
 
+    def test_a_named_area_is_found_again(self):
+        with self.assertRaisesRegex(fnvme.Error, "no area of the drive has this name"):
+            fnvme.Area(0, name="notes")
+        with fnvme.Area(4 * PAGE, name="notes") as area:
+            area.buffer[:5] = b"hello"
+            area.write(0, PAGE)
+            with self.assertRaisesRegex(fnvme.Error, "in use"):
+                fnvme.Area(0, name="notes")
+        with fnvme.Area(0, name="notes") as area:
+            self.assertEqual((area.size, len(area.buffer)), (4 * PAGE, 4 * PAGE))
+            area.read(0, PAGE)
+            self.assertEqual(area.buffer[:5], b"hello")
+        fnvme.remove("notes")
+        with self.assertRaises(fnvme.Error) as refused:
+            fnvme.remove("notes")
+        self.assertEqual(refused.exception.code, 108)
+
+    def test_latencies(self):
+        with fnvme.Area(16 * PAGE) as area:
+            self.assertEqual(area.latency(fnvme.READS), (0, 0, 0, 0, 0))
+            for page in range(16):
+                area.read(page * PAGE, PAGE)
+            reads = area.latency(fnvme.READS)
+            self.assertEqual((reads.requests, reads.failed), (16, 0))
+            self.assertTrue(0 < reads.least <= reads.mean <= reads.most, reads)
+            most = area.latency_percentile(fnvme.READS, 100)
+            self.assertTrue(reads.most * 0.99 <= most <= reads.most * 1.01, (most, reads))
+            self.assertEqual(area.latency_percentile(fnvme.WRITES, 50), 0)
+            with self.assertRaisesRegex(fnvme.Error, "expected 0 to 100"):
+                area.latency_percentile(fnvme.READS, 101)
+            area.reset_latency()
+            self.assertEqual(area.latency(fnvme.READS).requests, 0)
+
     def test_a_closed_area(self):
         area = fnvme.Area(PAGE)
         area.close()

@@ -222,7 +222,8 @@ fn data_on_medium_is_encrypted() {
         }
     }
     let written = pattern(7, 64 << 10);
-    let there = [0, 128].map(|n| service.ordinary(16384 + n, vec![0; 64 << 10], false).unwrap());
+    // The areas begin behind the directory of 8 KiB.
+    let there = [16, 144].map(|n| service.ordinary(16384 + n, vec![0; 64 << 10], false).unwrap());
     for there in &there {
         assert!(there.chunks(16).zip(written.chunks(16)).all(|(there, here)| there != here));
     }
@@ -233,7 +234,8 @@ fn data_on_medium_is_encrypted() {
 #[test]
 fn seal_detects_flipped_bit() {
     let _turn = testing::turn();
-    let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 3 }]"#;
+    // The engine has read the two copies of its directory before.
+    let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 5 }]"#;
     let plan = plan("live", &[SMALL.as_slice(), &[("faults", fault)]].concat());
     for (word, found) in [("none", false), ("crc32c", true)] {
         let service = Service::start(&plan, &Drive::Here { own_thread: false }, 0).unwrap();
@@ -281,17 +283,27 @@ fn function_time_has_a_trace_stage() {
 #[test]
 fn drive_in_another_process_is_killed() {
     let _turn = testing::turn();
-    let folder = Folder::new("fastpath-shm");
-    let mut server = serve(&folder, "--shm", &[], None);
-    let drive = Drive::Served(folder.path("socket"));
-    let service = Service::start(&small(), &drive, 0).unwrap_or_else(|error| panic!("{error}"));
-    let client = service.open(1 << 20).unwrap();
-    for (seed, block_size) in [(1, 512), (2, 4096), (3, 8192)] {
-        verify(&client, seed, block_size);
+    for front_end in ["--shm", "--vfio-user"] {
+        let folder = Folder::new("fastpath-served");
+        let mut server = serve(&folder, front_end, &[], None);
+        let socket = folder.path("socket");
+        let drive = match front_end {
+            "--shm" => Drive::Served(socket),
+            _ => Drive::VfioUser(socket),
+        };
+        let started = Service::start(&small(), &drive, 0);
+        let mut service = started.unwrap_or_else(|error| panic!("{front_end}: {error}"));
+        let client = service.open(1 << 20).unwrap();
+        for (seed, block_size) in [(1, 512), (2, 4096), (3, 8192)] {
+            verify(&client, seed, block_size);
+        }
+        // The drive does not reach the memory of other processes.
+        let refused = service.listen(&folder.path("engine")).err().expect(front_end).to_string();
+        assert!(refused.contains("outside this process"), "{refused}");
+        server.kill();
+        let ended = client.transfer(Direction::Read, 0, 4096, 4096);
+        let known =
+            [Refusal::Controller, Refusal::TimeOut].map(|r| Err(Error::Answer(Status::Engine(r))));
+        assert!(known.contains(&ended), "{front_end}: {ended:?}");
     }
-    server.kill();
-    let ended = client.transfer(Direction::Read, 0, 4096, 4096);
-    let known =
-        [Refusal::Controller, Refusal::TimeOut].map(|r| Err(Error::Answer(Status::Engine(r))));
-    assert!(known.contains(&ended), "{ended:?}");
 }

@@ -140,6 +140,7 @@ const UNSAFE_IN: &[&str] = &[
     "crates/runtime/src/wall.rs",
     "crates/rtl/src/verilated.rs",
     "crates/fnvme/src/c.rs",
+    "crates/fnvme/src/c/extensions.rs",
     "crates/fio-engine/src/engine.rs",
     "crates/testing/src/system.rs",
 ];

@@ -12,6 +12,7 @@ use wire::BusAddr;
 use wire::fastpath::{Direction, Request, SIZE_MAX, Status, Transfer};
 
 use super::error::Error;
+use super::latencies::{Counters, Latencies, RequestKind};
 use super::mailbox::{Lane, Mailbox, Order};
 
 /// Size of the register window of a client in another process, bytes.
@@ -42,6 +43,7 @@ pub struct Client {
     memory: Memory,
     at: BusAddr,
     bytes: u64,
+    area_bytes: u64,
     handle: Handle,
     block_bytes: u32,
     side: Side,
@@ -62,6 +64,8 @@ struct State {
     held: u64,
     /// Status of completed requests, for held tags.
     status: [Status; ENTRIES as usize],
+    kinds: [RequestKind; ENTRIES as usize],
+    latencies: Latencies,
     /// First failure among requests without a ticket.
     failed: Option<Status>,
 }
@@ -78,6 +82,7 @@ impl State {
             }
             self.busy &= !bit;
             self.status[tag] = response.status();
+            self.latencies.record(self.kinds[tag], &response);
             if self.held & bit == 0 && self.failed.is_none() && !response.status().is_good() {
                 self.failed = Some(response.status());
             }
@@ -105,6 +110,7 @@ impl Client {
             memory: memory.clone(),
             at: lane.at,
             bytes: lane.bytes,
+            area_bytes: lane.area_bytes,
             handle: lane.handle,
             block_bytes,
             side,
@@ -127,13 +133,17 @@ impl Client {
         let number = shared.load(registers::HANDLE);
         let handle = Handle { fp_id: number as u16, generation: (number >> 16) as u16 };
         let caller = Caller::new(&memory, base).map_err(|_| Error::Gone)?;
+        let block_bytes = shared.load(registers::BLOCK_BYTES);
+        let grain = u64::from(block_bytes).max(1);
         Ok(Client {
             state: Mutex::new(State::new(caller)),
             at: BusAddr(BYTES as u64),
             bytes: length as u64,
+            // The engine gives it the blocks that are whole in its memory.
+            area_bytes: length as u64 / grain * grain,
             memory,
             handle,
-            block_bytes: shared.load(registers::BLOCK_BYTES),
+            block_bytes,
             side: Side::There(Mutex::new(peer)),
         })
     }
@@ -141,6 +151,35 @@ impl Client {
     /// Handle of the client's area.
     pub fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// Length of the area, bytes: a multiple of the drive's blocks.
+    pub fn area_bytes(&self) -> u64 {
+        self.area_bytes
+    }
+
+    /// Counters of the requests of this kind whose responses have been seen, since the client was opened or
+    /// [reset](Self::reset_latency). A latency is from the engine's taking of the request to the end of its
+    /// last command. Transfers are requests of at most 1 MiB.
+    pub fn latency(&self, kind: RequestKind) -> Counters {
+        let mut state = self.lock();
+        state.drain();
+        state.latencies.counters(kind)
+    }
+
+    /// The latency that `percent` of these requests do not exceed, ns, to two decimal digits and at most a
+    /// minute; 0 if there was none.
+    pub fn latency_percentile_ns(&self, kind: RequestKind, percent: f64) -> u64 {
+        let mut state = self.lock();
+        state.drain();
+        state.latencies.percentile_ns(kind, percent)
+    }
+
+    /// Sets all latency counters to zero.
+    pub fn reset_latency(&self) {
+        let mut state = self.lock();
+        state.drain();
+        state.latencies.reset();
     }
 
     /// Size of the DMA buffer, bytes.
@@ -230,6 +269,7 @@ impl Client {
             if !state.caller.send(&request) {
                 return None;
             }
+            state.kinds[usize::from(tag)] = RequestKind::of(&request);
             let bit = 1 << tag;
             state.busy |= bit;
             state.held |= if held { bit } else { 0 };
@@ -342,7 +382,9 @@ impl Client {
 impl State {
     fn new(caller: Caller) -> State {
         let status = [Status::Good; ENTRIES as usize];
-        State { caller, busy: 0, held: 0, status, failed: None }
+        let kinds = [RequestKind::Flush; ENTRIES as usize];
+        let latencies = Latencies::new();
+        State { caller, busy: 0, held: 0, status, kinds, latencies, failed: None }
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<(), Error> {

@@ -22,12 +22,23 @@ pub(super) struct Lane {
     /// Bus address of its DMA buffer.
     pub at: BusAddr,
     pub bytes: u64,
+    pub area_bytes: u64,
     pub handle: Handle,
+}
+
+/// Area to open for a client.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// Length in bytes; 0: that of the area of this name.
+    pub bytes: u64,
+    pub name: Option<String>,
+    pub function: Option<Named>,
 }
 
 /// Orders to the engine other than requests.
 pub(super) enum Order {
-    Open { bytes: u64, function: Option<Named>, tell: SyncSender<Result<Lane, Error>> },
+    Open(Wanted, SyncSender<Result<Lane, Error>>),
+    Remove { name: String, tell: SyncSender<Result<(), Error>> },
     Close { number: u32, tell: SyncSender<()> },
     Admit { shared: Shared, peer: Peer },
     Ordinary { lba: u64, bytes: Vec<u8>, write: bool, tell: SyncSender<Result<Vec<u8>, Error>> },

@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::task::Poll;
 
-use bus::live::{self, LiveHost};
+use bus::live::{Client as Peer, LiveHost, Shared};
 use bus::{Buffer, HostPort, Memory};
 use host::BlockDevice;
-use host::fastpath::{Engine, Options, Serving, ring};
+use host::fastpath::{Area, Engine, Options, Serving, ring};
 use host::nvme::{Controller, Queue};
 use runtime::{Log, Rt, STD_CLOCK, Span};
 use wire::{BusAddr, Lba};
 
-use super::Bus;
 use super::client::{STAGING_BYTES, registers};
 use super::error::Error;
-use super::mailbox::{Lane, Mailbox, Order};
+use super::mailbox::{Lane, Mailbox, Order, Wanted};
+use super::names::Names;
+use super::way::{Ready, Way};
 use functions::{self, Named};
 use plan::{Fastpath, Plan};
 use world::device::{Clock, Device, MediumState};
@@ -40,7 +41,7 @@ const PEER_LOOK: Span = Span::ms(2);
 /// Runs a drive on its own thread.
 pub(super) fn drive(
     plan: &Plan,
-    shared: &Bus,
+    shared: &Shared,
     stop: &AtomicBool,
     tell: &SyncSender<Result<(), RunError>>,
 ) {
@@ -57,7 +58,7 @@ pub(super) fn drive(
     }
 }
 
-fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
+fn start_drive(rt: &Rt, plan: &Plan, shared: &Shared) -> Result<Device, RunError> {
     let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
     Device::start(FASTPATH, shared.device(rt), kept, Clock::Wall, plan)
@@ -66,15 +67,11 @@ fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
 /// Parameters of the engine's thread.
 pub(super) struct Setup {
     pub plan: Plan,
-    pub shared: Bus,
-    /// Connection to the process of the drive.
-    pub far: Option<live::Client>,
-    /// True if the drive runs on this thread.
-    pub with_drive: bool,
+    pub way: Way,
     /// First block available for areas.
     pub from: u64,
     pub mailbox: Arc<Mailbox>,
-    pub tell: SyncSender<Result<u32, RunError>>,
+    pub tell: SyncSender<Result<Ready, RunError>>,
 }
 
 /// On drop, reports the end of the thread to all clients, including a panic.
@@ -89,7 +86,8 @@ impl Drop for Leaving {
 pub(super) fn run(setup: Setup) {
     let _leaving = Leaving(setup.mailbox.clone());
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device = match setup.with_drive.then(|| start_drive(&rt, &setup.plan, &setup.shared)) {
+    let inside = setup.way.shared().filter(|_| setup.way.with_drive());
+    let device = match inside.map(|shared| start_drive(&rt, &setup.plan, shared)) {
         Some(Err(error)) => {
             let _ = setup.tell.send(Err(error));
             return;
@@ -108,11 +106,13 @@ pub(super) fn run(setup: Setup) {
 /// State of the engine's thread.
 struct Office {
     rt: Rt,
-    shared: Bus,
+    /// Memory and registers shared with a drive of this process.
+    shared: Option<Shared>,
     host: LiveHost,
     engine: Engine<LiveHost>,
     /// Queue of the ordinary driver.
     queue: Rc<Queue<LiveHost>>,
+    names: Names,
     lanes: RefCell<BTreeMap<u32, Local>>,
     next: Cell<u32>,
     next_peer: Cell<u64>,
@@ -125,46 +125,54 @@ struct Office {
 /// ended.
 struct Local {
     serving: Serving<LiveHost>,
+    /// First block of a named area.
+    named: Option<Lba>,
     _page: Buffer,
     _buffer: Buffer,
 }
 
-/// A started controller, the engine on it, and a queue of the ordinary driver.
-type Started = (Controller<LiveHost>, Engine<LiveHost>, Rc<Queue<LiveHost>>);
+/// A started controller, the engine on it, a queue of the ordinary driver, the named areas.
+struct Started {
+    controller: Controller<LiveHost>,
+    engine: Engine<LiveHost>,
+    queue: Rc<Queue<LiveHost>>,
+    names: Names,
+}
 
 async fn start(host: &LiveHost, plan: &Plan, from: u64) -> Result<Started, RunError> {
     let options = Options { from: Lba(from), ..engine_options(plan) };
     let wanted = controller_options(plan, options.engines + 1);
     let controller = Controller::start(host.clone(), wanted).await?;
     let engine = Engine::start(std::slice::from_ref(host), &controller, options).await;
-    let queue = controller.queue(options.queue).await?;
-    Ok((controller, engine.map_err(RunError::of)?, queue))
+    let (engine, queue) = (engine?, controller.queue(options.queue).await?);
+    let names = Names::load(&engine, &queue, options.from).await?;
+    Ok(Started { controller, engine, queue, names })
 }
 
 async fn serve(rt: &Rt, setup: Setup) {
-    let Setup { plan, shared, far, from, mailbox, tell, .. } = setup;
-    let host = shared.host(rt);
-    let (controller, engine, queue) = match start(&host, &plan, from).await {
+    let Setup { plan, way, from, mailbox, tell } = setup;
+    let shared = way.shared().cloned();
+    let started = async {
+        let host = way.host(rt)?;
+        let started = start(&host, &plan, from).await?;
+        Ok((host, started))
+    };
+    let (host, Started { controller, engine, queue, names }) = match started.await {
         Ok(started) => started,
         Err(error) => {
             let _ = tell.send(Err(error));
             return;
         }
     };
-    let _ = tell.send(Ok(engine.geometry().block_bytes));
-    if let Some(mut far) = far {
-        let (rt, host) = (rt.clone(), host.clone());
-        rt.clone().spawn(async move {
-            until(&rt, || far.is_gone()).await;
-            host.mark_gone();
-        });
-    }
+    let (block_bytes, memory) = (engine.geometry().block_bytes, host.arena().memory().clone());
+    let _ = tell.send(Ok(Ready { block_bytes, memory }));
     let office = Rc::new(Office {
         rt: rt.clone(),
         shared,
         host,
         engine: engine.clone(),
         queue,
+        names,
         lanes: RefCell::default(),
         next: Cell::new(1),
         next_peer: Cell::new(PEERS_AT),
@@ -176,7 +184,7 @@ async fn serve(rt: &Rt, setup: Setup) {
         look(rt, &mailbox, seen).await;
         seen = mailbox.count();
         while let Some(order) = mailbox.take() {
-            office.carry_out(order);
+            office.carry_out(order).await;
         }
     }
     // No request is accepted any more; shutdown ends the commands in flight.
@@ -202,15 +210,18 @@ impl Office {
         functions::named(&self.function).expect("checked with the plan")
     }
 
-    fn carry_out(self: &Rc<Self>, order: Order) {
+    /// Orders are carried out in turn, so that changes of the directory are.
+    async fn carry_out(self: &Rc<Self>, order: Order) {
         let office = self.clone();
         match order {
-            Order::Open { bytes, function, tell } => drop(tell.send(self.open(bytes, function))),
+            Order::Open(wanted, tell) => drop(tell.send(self.open(wanted).await)),
+            Order::Remove { name, tell } => drop(tell.send(self.names.remove(&name).await)),
             Order::Latency { tell } => drop(tell.send(self.engine.latency())),
             Order::Close { number, tell } => {
                 let Some(lane) = self.lanes.borrow_mut().remove(&number) else { return };
                 self.rt.spawn(async move {
                     lane.serving.end().await;
+                    lane.named.into_iter().for_each(|first| office.names.release(first));
                     let _ = tell.send(());
                 });
             }
@@ -225,28 +236,52 @@ impl Office {
         }
     }
 
-    /// Creates a ring and a DMA buffer in the engine's own memory, and an area.
-    fn open(&self, bytes: u64, function: Option<Named>) -> Result<Lane, Error> {
+    /// Finds or allocates an area, and gives it a ring and a DMA buffer in the engine's own memory.
+    async fn open(&self, wanted: Wanted) -> Result<Lane, Error> {
         let block = u64::from(self.engine.geometry().block_bytes);
-        let length =
-            bytes.checked_next_multiple_of(BUFFER_GRAIN).and_then(|n| usize::try_from(n).ok());
-        let length = length.filter(|length| *length > 0).ok_or(Error::Length(bytes))?;
+        let blocks = wanted.bytes.div_ceil(block);
+        let Some(name) = &wanted.name else {
+            return self.give(blocks, None, wanted.function);
+        };
+        let (first, blocks) = self.names.open(name, blocks).await?;
+        let given = self.give(blocks, Some(first), wanted.function);
+        if given.is_err() {
+            self.names.release(first);
+        }
+        given
+    }
+
+    /// Creates a ring and a DMA buffer for an area, which is a new one or the named one at `first`.
+    fn give(
+        &self,
+        blocks: u64,
+        named: Option<Lba>,
+        function: Option<Named>,
+    ) -> Result<Lane, Error> {
+        let area_bytes = blocks.saturating_mul(u64::from(self.engine.geometry().block_bytes));
+        let length = area_bytes.checked_next_multiple_of(BUFFER_GRAIN);
+        let length = length.and_then(|n| usize::try_from(n).ok()).filter(|length| *length > 0);
+        let length = length.ok_or(Error::Length(area_bytes))?;
         let arena = self.host.arena();
         let page = arena.buffer(ring::BYTES).map_err(Error::Memory)?;
-        let all = length.checked_add(STAGING_BYTES as usize).ok_or(Error::Length(bytes))?;
+        let all = length.checked_add(STAGING_BYTES as usize).ok_or(Error::Length(area_bytes))?;
         let buffer = arena.buffer(all).map_err(Error::Memory)?;
         page.zero();
-        let (ring, at, length) = (page.at(), buffer.at(), length as u64);
+        let (ring, at, all, bytes) = (page.at(), buffer.at(), all as u64, length as u64);
         let serving = self.engine.serve(arena.memory(), ring).expect("a page of the arena");
-        let opened = serving.open(bytes.div_ceil(block), at, length + STAGING_BYTES);
-        let (handle, _) = opened.map_err(Error::Open)?;
+        let opened = match named {
+            Some(first) => serving.open_reserved(Area { first, blocks, at, bytes: all }),
+            None => serving.open(blocks, at, all).map(|(handle, _)| handle),
+        };
+        let handle = opened.map_err(Error::Open)?;
         if let Some(function) = function.or_else(|| self.function()) {
             serving.pass_through(handle, functions::shared(function)).map_err(Error::Open)?;
         }
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
-        self.lanes.borrow_mut().insert(number, Local { serving, _page: page, _buffer: buffer });
-        Ok(Lane { number, ring, at, bytes: length, handle })
+        let local = Local { serving, named, _page: page, _buffer: buffer };
+        self.lanes.borrow_mut().insert(number, local);
+        Ok(Lane { number, ring, at, bytes, area_bytes, handle })
     }
 
     async fn ordinary(&self, lba: u64, mut bytes: Vec<u8>, write: bool) -> Result<Vec<u8>, Error> {
@@ -264,7 +299,8 @@ impl Office {
 
     /// Serves another process: its memory is mapped at an address chosen here, and it has one area until it
     /// exits.
-    async fn admit(&self, shared: Bus, mut peer: live::Client) {
+    async fn admit(&self, shared: Shared, mut peer: Peer) {
+        let Some(ours) = &self.shared else { return };
         let bytes = shared.host_memory.bytes() as u64;
         let (page, block) = (ring::BYTES as u64, u64::from(self.engine.geometry().block_bytes));
         let Some(area) = bytes.checked_sub(page + STAGING_BYTES) else { return };
@@ -274,7 +310,7 @@ impl Office {
         let base = BusAddr(self.next_peer.get());
         self.next_peer.set(base.0 + PEER_BYTES_MAX);
         let memory: Memory = shared.host_memory.at_base(base);
-        self.shared.also(&memory);
+        ours.also(&memory);
         let serving = self.engine.serve(&memory, base).expect("a page at its beginning");
         let opened = serving.open(area / block, BusAddr(base.0 + page), bytes - page);
         let through = |handle| {
@@ -294,6 +330,6 @@ impl Office {
             }
         }
         serving.end().await;
-        self.shared.no_longer(&memory);
+        ours.no_longer(&memory);
     }
 }

@@ -221,11 +221,95 @@ static void space_comes_back(void)
         int n = 0;
         while (n < 64 && (all[n] = fastpath_alloc(8 << 20)) != NULL)
             n++;
-        CHECK(n == 8);
+        /* The directory of named areas takes 8 KiB of the eighth. */
+        CHECK(n == 7);
         CHECK(fastpath_error() == FP_E_SPACE);
+        CHECK((all[n] = fastpath_alloc((8 << 20) - 8192)) != NULL);
+        CHECK(fastpath_size(all[n++]) == (8 << 20) - 8192);
         while (n > 0)
             CHECK(fastpath_free(all[--n]) == 0);
     }
+}
+
+/* A named area stays on the drive when it is freed, until it is removed. */
+static void named_areas(void)
+{
+    enum { AREA = 64 << 10 };
+    CHECK(fastpath_open("log", 0, NULL) == NULL && fastpath_error() == FP_E_NAME);
+    fastpath *fp = fastpath_open("log", AREA, NULL);
+    CHECK(fp != NULL && fastpath_size(fp) == AREA);
+    fp->block_size = 4096;
+    fill(fp->dma_address, AREA, 21);
+    CHECK(fastpath_write(fp, fp->dma_address, AREA, ALL) == 0);
+    CHECK(fastpath_open("log", AREA, NULL) == NULL && fastpath_error() == FP_E_BUSY);
+    REFUSED(fastpath_remove("log"), FP_E_BUSY);
+    CHECK(fastpath_free(fp) == 0);
+    CHECK(fastpath_open("log", 2 * AREA, NULL) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(strstr(fastpath_error_text(FP_E_ARGUMENT), "128 blocks") != NULL);
+    fp = fastpath_open("log", 0, NULL);
+    CHECK(fp != NULL && fastpath_size(fp) == AREA);
+    fp->block_size = 8192;
+    CHECK(fastpath_read(fp, fp->dma_address, AREA, ALL) == 0);
+    CHECK(holds(fp->dma_address, AREA, 21));
+    CHECK(fastpath_free(fp) == 0);
+    CHECK(fastpath_remove("log") == 0);
+    REFUSED(fastpath_remove("log"), FP_E_NAME);
+    /* A function is the opener's to name again: the drive has what came out of it. */
+    const char *key = "aes-xts:2718281828459045235360287471352631415926535897932384626433832795";
+    fp = fastpath_open("secret", AREA, key);
+    CHECK(fp != NULL);
+    fp->block_size = 4096;
+    fill(fp->dma_address, AREA, 22);
+    CHECK(fastpath_write(fp, fp->dma_address, AREA, ALL) == 0);
+    CHECK(fastpath_free(fp) == 0);
+    for (int known = 0; known < 2; known++) {
+        fp = fastpath_open("secret", AREA, known ? key : NULL);
+        CHECK(fp != NULL);
+        fp->block_size = 4096;
+        CHECK(fastpath_read(fp, fp->dma_address, AREA, ALL) == 0);
+        CHECK(holds(fp->dma_address, AREA, 22) == known);
+        CHECK(fastpath_free(fp) == 0);
+    }
+    CHECK(fastpath_remove("secret") == 0);
+    CHECK(fastpath_open("", AREA, NULL) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_open(NULL, AREA, NULL) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_open("new", -1, NULL) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_open("new", AREA, "rot13") == NULL && fastpath_error() == FP_E_ARGUMENT);
+    REFUSED(fastpath_remove("new"), FP_E_NAME);
+}
+
+static void latencies(void)
+{
+    enum { AREA = 64 << 10 };
+    fastpath_counters counters;
+    fastpath *fp = fastpath_alloc(AREA);
+    CHECK(fp != NULL);
+    fp->block_size = 4096;
+    CHECK(fastpath_latency_percentile(fp, FP_READS, 50) == 0);
+    for (int n = 0; n < AREA / 4096; n++)
+        CHECK(fastpath_read(fp, fp->dma_address + n * 4096, 4096, n % 2 ? FP_DIRECT : ALL) == 0);
+    CHECK(fastpath_polling(fp) == 0);
+    REFUSED(fastpath_read(fp, fp->dma_address, 512 * 3, ALL), FP_E_SIZE);
+    CHECK(fastpath_flush(fp) == 0);
+    CHECK(fastpath_latency(fp, FP_READS, &counters) == 0);
+    CHECK(counters.requests == AREA / 4096 && counters.failed == 0);
+    CHECK(0 < counters.least && counters.least <= counters.mean && counters.mean <= counters.most);
+    long long half = fastpath_latency_percentile(fp, FP_READS, 50);
+    long long all = fastpath_latency_percentile(fp, FP_READS, 100);
+    CHECK(counters.least * 0.99 <= half && half <= all);
+    CHECK(counters.most * 0.99 <= all && all <= counters.most * 1.01);
+    CHECK(fastpath_latency(fp, FP_WRITES, &counters) == 0 && counters.requests == 0);
+    CHECK(fastpath_latency(fp, FP_FLUSHES, &counters) == 0 && counters.requests == 1);
+    REFUSED(fastpath_latency(fp, 3, &counters), FP_E_ARGUMENT);
+    REFUSED(fastpath_latency(fp, FP_READS, NULL), FP_E_ARGUMENT);
+    CHECK(fastpath_latency_percentile(fp, -1, 50) == -FP_E_ARGUMENT);
+    CHECK(fastpath_latency_percentile(fp, FP_READS, 100.5) == -FP_E_ARGUMENT);
+    CHECK(fastpath_latency_percentile(fp, FP_READS, 0.0 / 0.0) == -FP_E_ARGUMENT);
+    CHECK(fastpath_latency_reset(fp) == 0);
+    CHECK(fastpath_latency(fp, FP_READS, &counters) == 0 && counters.requests == 0);
+    CHECK(fastpath_free(fp) == 0);
+    REFUSED(fastpath_latency(fp, FP_READS, &counters), FP_E_HANDLE);
+    CHECK(fastpath_size(fp) == -FP_E_HANDLE);
 }
 
 enum { THREAD_AREA = 128 << 10 };
@@ -307,6 +391,8 @@ int main(int count, char **words)
     every_way();
     what_is_refused();
     blocks_pass_functions();
+    named_areas();
+    latencies();
     space_comes_back();
     eight(one_of_eight);
     shared = fastpath_alloc(8 * 16384);

@@ -89,8 +89,8 @@ pub(super) struct Core<P: HostPort> {
     pub port: P,
     pub geometry: Geometry,
     nsid: Nsid,
-    table: RefCell<Table>,
-    control: RefCell<Control>,
+    pub table: RefCell<Table>,
+    pub control: RefCell<Control>,
     places: Pool<u16>,
     /// Submit tasks that wait for a command.
     idle: RefCell<VecDeque<Parked>>,

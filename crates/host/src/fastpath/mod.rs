@@ -49,6 +49,7 @@ mod control;
 mod disk;
 mod engine;
 mod function;
+mod reserved;
 pub mod ring;
 mod schedule;
 mod serve;

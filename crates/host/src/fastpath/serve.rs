@@ -16,9 +16,9 @@ use super::table::{Area, Handle, Memory as HandleMemory, OpenError, Owner};
 /// A ring in service. Dropping it ends the service: its handles are rejected, and freed when the drive has no
 /// command of them any more.
 pub struct Serving<P: HostPort> {
-    core: Rc<Core<P>>,
+    pub(super) core: Rc<Core<P>>,
     state: Rc<State>,
-    memory: Memory,
+    pub(super) memory: Memory,
 }
 
 struct State {
@@ -64,6 +64,10 @@ impl<P: HostPort> Engine<P> {
 }
 
 impl<P: HostPort> Serving<P> {
+    pub(super) fn owner(&self) -> Owner {
+        self.state.owner
+    }
+
     /// Opens a handle for `blocks` blocks, and for `bytes` bytes of the ring's memory from `at`.
     ///
     /// # Errors

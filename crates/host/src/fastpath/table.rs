@@ -100,7 +100,7 @@ impl Job {
 
 pub(super) struct Table {
     entries: Vec<Entry>,
-    areas: Areas,
+    pub areas: Areas,
     block_bytes: u32,
 }
 

@@ -12,7 +12,7 @@ use wire::BusAddr;
 use wire::block::descriptor::{BYTES, Descriptor, Operation, PAGE_BYTES, Status};
 use wire::block::registers::{
     BLOCK, Block, CAPACITY, CONTROL, Control, ID, LIMITS, Limits, MAGIC, MEDIUM, Medium, OFFSET,
-    RING, SHAPE, STATUS, Shape, Status as Ready,
+    READ_NS, RING, SHAPE, STATUS, Shape, Status as Ready, WRITE_NS,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -37,6 +37,11 @@ pub type Script = Box<dyn FnMut(u64, u32, &[Descriptor]) -> Play>;
 
 pub struct Traits {
     pub limits: Limits,
+    pub medium: Medium,
+    /// Reported capacity in blocks.
+    pub blocks: u64,
+    pub read_ns: u32,
+    pub write_ns: u32,
     pub id: u32,
     /// Whether it becomes ready when enabled, and stops when disabled.
     pub turns_on: bool,
@@ -52,6 +57,10 @@ impl Default for Traits {
                 .with_block_max(4)
                 .with_group(4)
                 .with_ahead(0),
+            medium: Medium::new().with_block_log2(9).with_channels(1),
+            blocks: BLOCKS,
+            read_ns: 0,
+            write_ns: 0,
             id: MAGIC,
             turns_on: true,
             turns_off: true,
@@ -75,6 +84,8 @@ pub struct Fake {
     switched: Signal,
     pub flushes: Cell<u32>,
     pub enables: Cell<u32>,
+    /// Entries of the ring at the last enable.
+    pub entries: Cell<u32>,
     /// Sizes of all blocks received.
     pub sizes: RefCell<Vec<u32>>,
     /// Page address and used bytes of every descriptor.
@@ -83,13 +94,14 @@ pub struct Fake {
 
 impl Fake {
     pub fn start(device: SimDevice, traits: Traits) -> Rc<Fake> {
-        let medium = Medium::new().with_block_log2(9).with_channels(1);
         for (register, value) in [
             (ID, traits.id),
             (LIMITS, traits.limits.into_bits()),
-            (CAPACITY, BLOCKS as u32),
-            (CAPACITY + 4, 0),
-            (MEDIUM, medium.into_bits()),
+            (CAPACITY, traits.blocks as u32),
+            (CAPACITY + 4, (traits.blocks >> 32) as u32),
+            (MEDIUM, traits.medium.into_bits()),
+            (READ_NS, traits.read_ns),
+            (WRITE_NS, traits.write_ns),
         ] {
             device.store(register, value);
         }
@@ -100,6 +112,7 @@ impl Fake {
             switched: Signal::default(),
             flushes: Cell::new(0),
             enables: Cell::new(0),
+            entries: Cell::new(0),
             sizes: RefCell::default(),
             pages: RefCell::default(),
             device,
@@ -131,6 +144,7 @@ impl Fake {
                     entries: 1 << shape.entries_log2(),
                     signals: control.signals().then_some(shape.vector()),
                 }));
+                self.entries.set(1 << shape.entries_log2());
                 self.enables.set(self.enables.get() + 1);
                 device.store(STATUS, Ready::new().with_ready(true).into_bits());
             } else if !control.enable() && self.traits.borrow().turns_off {

@@ -1,0 +1,160 @@
+//! Named areas: found again by the next engine on the same drive.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bus::live::LiveHost;
+use host::BlockDevice;
+use host::fastpath::Engine;
+use host::nvme::Queue;
+use wire::Lba;
+use world::RunError;
+
+use super::directory::{COPIES, COPY_BYTES, Directory, Entry, NAMES_MAX, check_name};
+use super::error::Error;
+
+/// The directory of the engine's drive. Changes come one after the other.
+pub(super) struct Names {
+    directory: RefCell<Directory>,
+    engine: Engine<LiveHost>,
+    queue: Rc<Queue<LiveHost>>,
+    /// First block of the directory, and blocks of a copy.
+    from: Lba,
+    blocks: u64,
+}
+
+impl Names {
+    /// Reads the directory at `from`, and reserves its blocks and those of the named areas.
+    pub async fn load(
+        engine: &Engine<LiveHost>,
+        queue: &Rc<Queue<LiveHost>>,
+        from: Lba,
+    ) -> Result<Names, RunError> {
+        let block_bytes = engine.geometry().block_bytes;
+        let blocks = (COPY_BYTES as u64).div_ceil(u64::from(block_bytes));
+        let empty = Directory::empty();
+        let names = Names {
+            directory: RefCell::new(empty),
+            engine: engine.clone(),
+            queue: queue.clone(),
+            from,
+            blocks,
+        };
+        if !engine.reserve(from, COPIES * blocks) {
+            let found = engine.geometry().blocks;
+            return Err(RunError::of(format!(
+                "the drive has {found} blocks, expected {} or more for the directory of areas",
+                from.0 + COPIES * blocks
+            )));
+        }
+        let copies = [names.read(0).await?, names.read(1).await?];
+        let parsed = Directory::parse([&copies[0], &copies[1]], block_bytes);
+        let directory = parsed.and_then(|directory| {
+            let taken = |entry: &Entry| engine.reserve(entry.first, entry.blocks);
+            directory.reserve_all(taken)
+        });
+        let at = from.0;
+        names.directory.replace(
+            directory.map_err(|error| {
+                RunError::of(format!("LBA {at}: the directory of areas: {error}"))
+            })?,
+        );
+        Ok(names)
+    }
+
+    fn at(&self, copy: u64) -> Lba {
+        Lba(self.from.0 + copy * self.blocks)
+    }
+
+    fn copy_bytes(&self) -> usize {
+        (self.blocks * u64::from(self.engine.geometry().block_bytes)) as usize
+    }
+
+    async fn read(&self, copy: u64) -> Result<Vec<u8>, RunError> {
+        let buffer = self.queue.buffer(self.copy_bytes())?;
+        let (buffer, read) = self.queue.read(self.at(copy), buffer).await;
+        read?;
+        let mut bytes = vec![0; COPY_BYTES];
+        buffer.copy_out(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// Writes the next copy, durable.
+    async fn write(&self) -> Result<(), Error> {
+        let (copy, bytes) = self.directory.borrow().next_copy(self.engine.geometry().block_bytes);
+        let buffer = self.queue.buffer(self.copy_bytes()).map_err(Error::Memory)?;
+        buffer.zero();
+        buffer.copy_in(0, &bytes);
+        self.queue.write(self.at(copy), buffer, true).await.1.map_err(Error::Driver)?;
+        self.directory.borrow_mut().written();
+        Ok(())
+    }
+
+    /// Writes both copies. The first makes the change durable; the second is for damage to the first.
+    async fn save(&self) -> Result<(), Error> {
+        self.write().await?;
+        let _ = self.write().await;
+        Ok(())
+    }
+
+    /// Finds an area by its name, or makes one of `blocks` blocks; 0: only finds it. The area is in use until
+    /// [`release`](Self::release).
+    pub async fn open(&self, name: &str, blocks: u64) -> Result<(Lba, u64), Error> {
+        check_name(name)?;
+        if let Some(entry) = self.directory.borrow_mut().find(name) {
+            if entry.in_use {
+                return Err(Error::InUse);
+            }
+            if blocks != 0 && blocks != entry.blocks {
+                return Err(Error::OtherLength { blocks: entry.blocks });
+            }
+            entry.in_use = true;
+            return Ok((entry.first, entry.blocks));
+        }
+        if blocks == 0 {
+            return Err(Error::NotFound);
+        }
+        if self.directory.borrow().entries.len() == NAMES_MAX {
+            return Err(Error::Names);
+        }
+        let first = self.engine.reserve_free(blocks).map_err(Error::Open)?;
+        let entry = Entry { name: name.into(), first, blocks, in_use: true };
+        self.directory.borrow_mut().entries.push(entry);
+        let saved = self.save().await;
+        if saved.is_err() {
+            self.directory.borrow_mut().entries.pop();
+            self.engine.unreserve(first);
+        }
+        saved.map(|()| (first, blocks))
+    }
+
+    /// The area that begins here has no client any more.
+    pub fn release(&self, first: Lba) {
+        let mut directory = self.directory.borrow_mut();
+        let mut entries = directory.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.first == first) {
+            entry.in_use = false;
+        }
+    }
+
+    /// Removes an area that is not in use.
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        check_name(name)?;
+        let removed = {
+            let mut directory = self.directory.borrow_mut();
+            let index = directory.entries.iter().position(|entry| entry.name == name);
+            let index = index.ok_or(Error::NotFound)?;
+            if directory.entries[index].in_use {
+                return Err(Error::InUse);
+            }
+            directory.entries.remove(index)
+        };
+        let first = removed.first;
+        let saved = self.save().await;
+        match saved {
+            Ok(()) => self.engine.unreserve(first),
+            Err(_) => self.directory.borrow_mut().entries.push(removed),
+        }
+        saved
+    }
+}
