@@ -298,7 +298,7 @@ fn drive_in_another_process_is_killed() {
             verify(&client, seed, block_size);
         }
         // The drive does not reach the memory of other processes.
-        let refused = service.listen(&folder.path("engine")).err().expect(front_end).to_string();
+        let refused = service.listen(&folder.path("engine")).expect_err(front_end).to_string();
         assert!(refused.contains("outside this process"), "{refused}");
         server.kill();
         let ended = client.transfer(Direction::Read, 0, 4096, 4096);
