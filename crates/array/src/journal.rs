@@ -8,7 +8,7 @@
 //!
 //! *Group commit.* Parts are written to the caches of members. A sync writes one record on each member for
 //! the parts of every change that waits, and one flush of all members makes parts and records durable:
-//! changes that arrive during a flush form the next group. What belongs to a change is its data alone, so a
+//! changes that arrive during a flush form the next group. A change of its own writes its data alone, so a
 //! member writes each part twice and little more.
 //!
 //! *Free places.* The same syncs free places, without any write of their own: what was in place when a flush
@@ -65,7 +65,7 @@ pub struct Journal {
 
 pub struct State {
     pub free: Vec<u32>,
-    /// By place.
+    /// Indexed by place, also those that are free.
     entries: Vec<Entry>,
     /// Places of entries whose parts members have acknowledged, and that are in no group.
     waiting: VecDeque<u32>,
@@ -86,7 +86,6 @@ pub struct State {
 struct Formed {
     /// Sequence number of the first place.
     begin: u64,
-    /// Sequence number behind it.
     end: u64,
     /// Places that are not free.
     slots: VecDeque<u32>,
@@ -117,9 +116,8 @@ const EMPTY: Entry = Entry {
     sums: [0; MEMBERS_MAX],
 };
 
-/// What a sync writes before its flush.
+/// Group that a sync writes before its flush.
 struct Sync {
-    /// Number of its record.
     record: u32,
     group: Vec<u32>,
     begin: u64,

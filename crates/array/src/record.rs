@@ -197,7 +197,7 @@ pub enum Change {
     },
 }
 
-/// What an entry changes on a member.
+/// Part of an entry: its change of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Sequence number: order of the entries of a stripe.

@@ -38,7 +38,7 @@ struct State {
     lies: Cell<bool>,
     /// An unreadable block.
     bad: Cell<Option<u64>>,
-    /// What it has done, in order; `None` unless a test reads it.
+    /// Commands in order; `None` unless a test reads them.
     events: RefCell<Option<Vec<Event>>>,
 }
 
