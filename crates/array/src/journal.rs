@@ -37,16 +37,15 @@ use core::cell::{Cell, RefCell};
 
 use bus::{Buffer, HostPort};
 use runtime::{Rt, Signal};
-use wire::Lba;
 
 use super::change::does_not_write;
 use super::record::{
-    Change, Group, ITEMS_MAX, Item, LIFE_SHIFT, RECORD_BYTES, Region, SUPERBLOCKS, Superblock, sum,
+    Change, Group, ITEMS_MAX, Item, LIFE_SHIFT, RECORD_BYTES, Region, Superblock, sum,
 };
 use super::together::all;
 use super::trace::Way;
 use super::{MEMBERS_MAX, Out, Place, Shared, is_lost};
-use host::{BlockDevice, IoError, Kind};
+use host::{BlockDevice, IoError};
 
 /// Part of a change on a member; no buffer for a deallocation.
 pub type Part = (u32, Option<Buffer>);
@@ -60,7 +59,7 @@ pub struct Journal {
     recording: Cell<bool>,
     syncing: Cell<bool>,
     /// One per member, for its record.
-    buffers: RefCell<Vec<Buffer>>,
+    pub buffers: RefCell<Vec<Buffer>>,
 }
 
 pub struct State {
@@ -125,7 +124,7 @@ struct Sync {
 }
 
 /// Guard of an operation that runs once at a time: an update of superblocks, or a sync.
-struct Once<'a> {
+pub struct Once<'a> {
     busy: &'a Cell<bool>,
     moved: &'a Signal,
     rt: &'a Rt,
@@ -166,7 +165,7 @@ impl Journal {
         (!busy.replace(true)).then(|| Once { busy, moved: &self.moved, rt })
     }
 
-    fn record<'a>(&'a self, rt: &'a Rt) -> Option<Once<'a>> {
+    pub fn record<'a>(&'a self, rt: &'a Rt) -> Option<Once<'a>> {
         self.once(rt, &self.recording)
     }
 
@@ -515,7 +514,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     }
 
     /// Writes superblocks, which are durable when this returns.
-    async fn record(
+    pub async fn record(
         &self,
         journal: &Journal,
         number: usize,
@@ -567,40 +566,5 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         };
         all(&self.rt, 0..self.layout.members(), one).await?;
         self.validate()
-    }
-
-    /// Writes superblocks of a new life; twice the first time, because later a member without one is a
-    /// foreign device.
-    pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
-        let bytes = (journal.region.record_blocks() * self.geometry.block_bytes) as usize;
-        for _ in 0..self.layout.members() {
-            journal.buffers.borrow_mut().push(self.buffer(number, bytes)?);
-        }
-        journal.next_life();
-        let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;
-        self.record(journal, number, &recording, |_| ()).await?;
-        if !journal.state.borrow().superblock.formed {
-            self.record(journal, number, &recording, |next| next.formed = true).await?;
-        }
-        Ok(())
-    }
-    /// Clears superblocks and records of a member that is about to be rebuilt: those of another array could
-    /// be taken for this one's.
-    pub async fn clear_records(
-        &self,
-        journal: &Journal,
-        number: usize,
-        member: u32,
-    ) -> Result<(), IoError> {
-        let region = &journal.region;
-        let room =
-            self.buffer(number, (region.record_blocks() * self.geometry.block_bytes) as usize)?;
-        room.zero();
-        let superblocks = (0..SUPERBLOCKS).map(|turn| region.superblock(turn));
-        for block in superblocks.chain((0..region.records()).map(|number| region.record(number))) {
-            let from = room.part(0, room.bytes());
-            self.disk(Place { number, member, block }).write(Lba(block), from, false).await.1?;
-        }
-        Ok(())
     }
 }

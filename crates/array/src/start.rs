@@ -237,4 +237,38 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
         Ok(true)
     }
+    /// Writes superblocks of a new life; twice the first time, because later a member without one is a
+    /// foreign device.
+    pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
+        let bytes = (journal.region.record_blocks() * self.geometry.block_bytes) as usize;
+        for _ in 0..self.layout.members() {
+            journal.buffers.borrow_mut().push(self.buffer(number, bytes)?);
+        }
+        journal.next_life();
+        let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;
+        self.record(journal, number, &recording, |_| ()).await?;
+        if !journal.state.borrow().superblock.formed {
+            self.record(journal, number, &recording, |next| next.formed = true).await?;
+        }
+        Ok(())
+    }
+    /// Clears superblocks and records of a member that is about to be rebuilt: those of another array could
+    /// be taken for this one's.
+    pub async fn clear_records(
+        &self,
+        journal: &Journal,
+        number: usize,
+        member: u32,
+    ) -> Result<(), IoError> {
+        let region = &journal.region;
+        let room =
+            self.buffer(number, (region.record_blocks() * self.geometry.block_bytes) as usize)?;
+        room.zero();
+        let superblocks = (0..SUPERBLOCKS).map(|turn| region.superblock(turn));
+        for block in superblocks.chain((0..region.records()).map(|number| region.record(number))) {
+            let from = room.part(0, room.bytes());
+            self.disk(Place { number, member, block }).write(Lba(block), from, false).await.1?;
+        }
+        Ok(())
+    }
 }
