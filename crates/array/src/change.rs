@@ -399,7 +399,7 @@ struct Write<'a> {
 }
 
 /// Returns true if a member with this write error is out.
-fn does_not_write(kind: Kind) -> bool {
+pub fn does_not_write(kind: Kind) -> bool {
     is_lost(kind) || is_unreadable(kind) || kind == Kind::Full
 }
 

@@ -71,7 +71,7 @@ use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use journal::Journal;
 pub use layout::{Layout, MEMBERS_MAX, Piece, Segment};
 use mailbox::{Asked, Mailbox};
-use record::{Region, Superblock};
+use record::{RECORD_BYTES, Region, Superblock};
 use stripes::Stripes;
 use together::all;
 pub use trace::Numbers;
@@ -195,17 +195,18 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         let (members, chunk) = (disks.len() as u32, options.chunk_bytes / first.block_bytes);
         let least = all().map(|geometry| geometry.blocks).min().unwrap_or(0);
         let entries = if options.parity { options.journal } else { 0 };
-        let kept = if entries > 0 { Region::blocks(entries, chunk.into()) } else { 0 };
+        let block_bytes = first.block_bytes;
+        let kept = if entries > 0 { Region::blocks(entries, chunk.into(), block_bytes) } else { 0 };
         let layout = Layout::new(members, chunk.into(), options.parity, least.saturating_sub(kept));
         if layout.stripes() == 0 {
             let expected = "one behind which there is room for the journal";
             return Err(Unfit { what: "stripes", found: 0, expected });
         }
-        let new = |entries| {
+        let new = || {
             let superblock = Superblock::new(members, chunk.into());
-            Journal::new(Region::behind(&layout, entries), entries, superblock)
+            Journal::new(Region::behind(&layout, entries, block_bytes), superblock)
         };
-        let journal = (entries > 0).then(|| new(entries));
+        let journal = (entries > 0).then(new);
         let transfer = all().map(|geometry| geometry.transfer_bytes_max).min().unwrap_or(0);
         let zeros = disks.iter().all(|disks| disks[0].deallocated() == Deallocated::Zeros);
         let deallocated = match options.parity {
@@ -300,6 +301,9 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     pub async fn rebuild(&self) -> Result<(), IoError> {
         let shared = &self.shared;
         let Some(Out { member, rebuilt }) = shared.out.get() else { return Ok(()) };
+        if let Some(journal) = shared.journal.as_ref().filter(|_| rebuilt == 0) {
+            shared.clear_records(journal, self.number, member).await?;
+        }
         for stripe in rebuilt..shared.layout.stripes() {
             let _held = shared.stripes.hold(&shared.rt, (stripe, stripe + 1)).await;
             if shared.out.get() != Some(Out { member, rebuilt: stripe }) {
@@ -356,6 +360,9 @@ fn validate<D: BlockDevice>(
         let most = u64::from(geometry.transfer_bytes_max);
         if chunk == 0 || !chunk.is_multiple_of(geometry.block_bytes.into()) || chunk > most {
             return unfit("bytes of a chunk", chunk, "whole blocks, one command's at most");
+        }
+        if options.journal > 0 && most < RECORD_BYTES.into() {
+            return unfit("bytes of a transfer", most, "4096 at least, for records of the journal");
         }
     }
     Ok(())

@@ -1,27 +1,40 @@
 //! On-disk format of the journal region at the end of each member.
 //!
 //! ```text
-//!   blocks of the array │ 3 superblocks │ head 0 │ head 1 │ … │ chunk 0 │ chunk 1 │ …
+//!   blocks of the array │ 2 superblocks │ record 0 │ record 1 │ … │ chunk 0 │ chunk 1 │ …
 //! ```
 //!
-//! Entry `n` is head `n` and chunk `n`. Chunks begin at a multiple of the chunk, so that a member whose
-//! mapping unit divides it writes whole units; heads are next to one another, so that those of a group share
-//! units.
+//! A record is a member's part of a group of entries: what each entry changes there, and the place of its
+//! data, a chunk. Superblocks and records are [`RECORD_BYTES`] long, and chunks begin at a multiple of the
+//! chunk, so that a member whose mapping unit divides them writes whole units and reads nothing to do so.
 //!
-//! All fields are 64-bit little-endian words; the last word is a checksum of those before.
+//! All fields are 64-bit little-endian words. The last word of a record is a checksum of those before.
+
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::Layout;
 
-/// Number of superblock slots, which are written in turn. A superblock may be written before the previous one
-/// is durable: then the one before that is not overwritten.
-pub const SUPERBLOCKS: u64 = 3;
+/// Number of superblock slots, which are written in turn.
+pub const SUPERBLOCKS: u64 = 2;
+/// Length of superblocks and records, unless a block is longer: the mapping unit of most drives.
+pub const RECORD_BYTES: u32 = 4096;
+/// Most groups of entries whose places are not free.
+const GROUPS_MAX: u32 = 31;
+/// Entries of a group on one member.
+pub const ITEMS_MAX: usize = (RECORD_BYTES as usize / 8 - HEADER - 1) / ITEM;
+/// Words before the first item, and of an item.
+const HEADER: usize = 7;
+const ITEM: usize = 4;
 /// Magic numbers: first word of each record.
-const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray2");
-const HEAD: u64 = u64::from_le_bytes(*b"dbentry2");
-/// Of arrays whose heads were each before their chunk.
-const OLD_SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray1");
-/// Words of a record with its checksum; a block has at least this many.
+const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray3");
+const GROUP: u64 = u64::from_le_bytes(*b"dbgroup3");
+/// Of arrays whose entries each had a block for a head, next to one another.
+const OLD_SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray2");
+/// Words of a superblock with its checksum; a block has at least this many.
 const WORDS: usize = 16;
+/// Bits of a sequence number below the life.
+pub const LIFE_SHIFT: u32 = 40;
 /// Encoding of `None`.
 const NONE: u64 = u64::MAX;
 
@@ -31,39 +44,69 @@ pub struct Region {
     begin: u64,
     chunk: u64,
     entries: u32,
+    /// Blocks of a record.
+    record: u64,
 }
 
 impl Region {
     /// Length in blocks with `entries` entries.
-    pub fn blocks(entries: u32, chunk: u64) -> u64 {
-        Region::before_chunks(entries, chunk) + u64::from(entries) * chunk
+    pub fn blocks(entries: u32, chunk: u64, block_bytes: u32) -> u64 {
+        let region = Region { begin: 0, chunk, entries, record: record_blocks(block_bytes) };
+        region.before_chunks() + u64::from(entries) * chunk
     }
 
     /// Region of `entries` entries after the stripes of this layout.
-    pub fn behind(layout: &Layout, entries: u32) -> Region {
+    pub fn behind(layout: &Layout, entries: u32, block_bytes: u32) -> Region {
         let chunk = layout.chunk();
-        Region { begin: layout.stripes() * chunk, chunk, entries }
+        let record = record_blocks(block_bytes);
+        Region { begin: layout.stripes() * chunk, chunk, entries, record }
     }
 
-    fn before_chunks(entries: u32, chunk: u64) -> u64 {
-        (SUPERBLOCKS + u64::from(entries)).next_multiple_of(chunk)
+    fn before_chunks(&self) -> u64 {
+        ((SUPERBLOCKS + u64::from(self.records())) * self.record).next_multiple_of(self.chunk)
+    }
+
+    /// Number of entries.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Number of records: one more than the groups with entries, for a record that frees places.
+    pub fn records(&self) -> u32 {
+        self.entries.min(GROUPS_MAX) + 1
+    }
+
+    /// Blocks of a record.
+    pub fn record_blocks(&self) -> u32 {
+        self.record as u32
+    }
+
+    /// Blocks where the layout before this one had its superblocks, with members of this length.
+    pub fn old_superblocks(&self, member_blocks: u64) -> Range<u64> {
+        let heads = 3 + u64::from(self.entries);
+        let kept = heads.next_multiple_of(self.chunk) + u64::from(self.entries) * self.chunk;
+        let begin = member_blocks.saturating_sub(kept) / self.chunk * self.chunk;
+        begin..begin + 3
     }
 
     /// Block of the superblock of this version.
     pub fn superblock(&self, turn: u64) -> u64 {
-        self.begin + turn % SUPERBLOCKS
+        self.begin + turn % SUPERBLOCKS * self.record
     }
 
-    /// Block of an entry's head.
-    pub fn head(&self, slot: u32) -> u64 {
-        self.begin + SUPERBLOCKS + u64::from(slot)
+    /// First block of a record.
+    pub fn record(&self, number: u32) -> u64 {
+        self.begin + (SUPERBLOCKS + u64::from(number)) * self.record
     }
 
     /// First block of an entry's data.
     pub fn data(&self, slot: u32) -> u64 {
-        let before = Region::before_chunks(self.entries, self.chunk);
-        self.begin + before + u64::from(slot) * self.chunk
+        self.begin + self.before_chunks() + u64::from(slot) * self.chunk
     }
+}
+
+fn record_blocks(block_bytes: u32) -> u64 {
+    u64::from(RECORD_BYTES.div_ceil(block_bytes))
 }
 
 /// Superblock: a member's record of its array.
@@ -83,7 +126,7 @@ pub struct Superblock {
     pub chunk: u64,
     /// Failed member.
     pub out: Option<u32>,
-    /// Sequence number below which all entries are in place.
+    /// Sequence number below which all entries are in place, when it was written.
     pub tail: u64,
 }
 
@@ -92,6 +135,11 @@ impl Superblock {
     pub fn new(members: u32, chunk: u64) -> Superblock {
         let (life, turn, formed, out) = (0, 0, false, None);
         Superblock { life, turn, formed, member: 0, members, chunk, out, tail: 0 }
+    }
+
+    /// Returns true if this sequence number is one of its life.
+    pub fn is_in_life(&self, sequence: u64) -> bool {
+        sequence >> LIFE_SHIFT == self.life
     }
 
     /// Sort key: the greater one is newer.
@@ -133,7 +181,7 @@ impl Superblock {
 /// Change of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The blocks of the entry's chunk are written to this range.
+    /// The first blocks of the entry's chunk are written to this range.
     Write {
         /// First block.
         block: u64,
@@ -149,11 +197,13 @@ pub enum Change {
     },
 }
 
-/// Head of a member's part of an entry.
+/// Part of an entry: its change of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct Item {
     /// Sequence number: order of the entries of a stripe.
     pub sequence: u64,
+    /// Place of the entry.
+    pub slot: u32,
     /// Bitmap of the members with a part.
     pub parts: u32,
     /// Change of this member.
@@ -162,28 +212,73 @@ pub struct Head {
     pub sum: u64,
 }
 
-impl Head {
-    /// Encodes it into a block.
+/// A member's record of a group of entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Sequence number below which all entries were durable in place when it was written.
+    pub tail: u64,
+    /// Sequence number of the first entry of the group.
+    pub begin: u64,
+    /// Its entries with a part on this member: [`ITEMS_MAX`] at most.
+    pub items: Vec<Item>,
+}
+
+impl Group {
+    /// Encodes it into the blocks of a record.
     pub fn write(&self, bytes: &mut [u8]) {
-        let (kind, block, blocks) = match self.change {
-            Change::Write { block, blocks } => (0, block, blocks),
-            Change::Deallocate { block, blocks } => (1, block, blocks),
+        assert!(self.items.len() <= ITEMS_MAX, "{} entries", self.items.len());
+        bytes.fill(0);
+        let mut words = bytes.chunks_exact_mut(8);
+        let mut put = |word: u64| {
+            words.next().expect("a record's words").copy_from_slice(&word.to_le_bytes());
         };
-        let words = [self.sequence, self.parts.into(), kind, block, blocks.into(), self.sum, 0, 0];
-        write(HEAD, &words, bytes);
+        for word in [GROUP, self.tail, self.begin, self.items.len() as u64, 0, 0, 0] {
+            put(word);
+        }
+        for item in &self.items {
+            let (kind, block, blocks) = match item.change {
+                Change::Write { block, blocks } => (0, block, blocks),
+                Change::Deallocate { block, blocks } => (1, block, blocks),
+            };
+            let number = item.sequence - self.begin;
+            put(number << 32 | u64::from(item.slot));
+            put(u64::from(item.parts) | kind << 31 | u64::from(blocks) << 32);
+            put(block);
+            put(item.sum);
+        }
+        let end = bytes.len() - 8;
+        let sum = sum(&bytes[..end]);
+        bytes[end..].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Decodes a block. `None` if it is no valid head.
-    pub fn read(bytes: &[u8]) -> Option<Head> {
-        let [sequence, parts, kind, block, blocks, sum, ..] = read(HEAD, bytes)?;
-        let blocks = u32::try_from(blocks).ok()?;
-        let change = match kind {
-            0 => Change::Write { block, blocks },
-            1 => Change::Deallocate { block, blocks },
-            _ => return None,
+    /// Decodes the blocks of a record. `None` if they are no valid one.
+    pub fn read(bytes: &[u8]) -> Option<Group> {
+        let end = bytes.len().checked_sub(8)?;
+        if word(bytes, 0) != GROUP || word(bytes, end / 8) != sum(&bytes[..end]) {
+            return None;
+        }
+        let [tail, begin, count] = [1, 2, 3].map(|number| word(bytes, number));
+        if count > ITEMS_MAX as u64 {
+            return None;
+        }
+        let item = |number: usize| {
+            let [at, what, block, sum] =
+                core::array::from_fn(|field| word(bytes, HEADER + number * ITEM + field));
+            let blocks = (what >> 32) as u32;
+            let change = match what >> 31 & 1 {
+                0 => Change::Write { block, blocks },
+                _ => Change::Deallocate { block, blocks },
+            };
+            let sequence = begin.checked_add(at >> 32)?;
+            Some(Item { sequence, slot: at as u32, parts: what as u32 & !(1 << 31), change, sum })
         };
-        Some(Head { sequence, parts: u32::try_from(parts).ok()?, change, sum })
+        let items = (0..count as usize).map(item).collect::<Option<_>>()?;
+        Some(Group { tail, begin, items })
     }
+}
+
+fn word(bytes: &[u8], number: usize) -> u64 {
+    u64::from_le_bytes(bytes[8 * number..][..8].try_into().expect("eight bytes"))
 }
 
 fn write(what: u64, words: &[u64; 8], block: &mut [u8]) {
@@ -196,12 +291,8 @@ fn write(what: u64, words: &[u64; 8], block: &mut [u8]) {
 }
 
 fn read(what: u64, block: &[u8]) -> Option<[u64; 8]> {
-    let word = |number: usize| {
-        let bytes = block[8 * number..][..8].try_into().expect("eight bytes");
-        u64::from_le_bytes(bytes)
-    };
-    let right = word(0) == what && word(WORDS - 1) == sum(&block[..8 * (WORDS - 1)]);
-    right.then(|| core::array::from_fn(|number| word(1 + number)))
+    let right = word(block, 0) == what && word(block, WORDS - 1) == sum(&block[..8 * (WORDS - 1)]);
+    right.then(|| core::array::from_fn(|number| word(block, 1 + number)))
 }
 
 /// Checksum that detects torn writes; not secure against deliberate changes.
@@ -219,9 +310,10 @@ pub fn sum(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     #[test]
-    fn superblock_and_head_roundtrip_and_reject_other_bytes() {
+    fn superblock_roundtrips_and_rejects_other_bytes() {
         let superblock = Superblock {
             life: 3,
             turn: 7,
@@ -232,37 +324,63 @@ mod tests {
             out: Some(4),
             tail: 99,
         };
-        let change = Change::Write { block: 8, blocks: 3 };
-        let head = Head { sequence: 12, parts: 0b1011, change, sum: 77 };
-        let (mut one, mut two) = ([1; 512], [1; 512]);
-        superblock.write(&mut one);
-        head.write(&mut two);
-        assert_eq!((Superblock::read(&one), Superblock::read(&two)), (Some(superblock), None));
-        assert_eq!((Head::read(&two), Head::read(&one)), (Some(head), None));
+        let mut block = [1; 512];
+        superblock.write(&mut block);
+        assert_eq!(Superblock::read(&block), Some(superblock));
         for bit in 0..8 * 8 * WORDS {
-            let mut torn = one;
+            let mut torn = block;
             torn[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Superblock::read(&torn), None, "bit {bit}");
         }
-        assert_eq!((Superblock::read(&[0; 512]), Head::read(&[0; 512])), (None, None));
+        assert!(Superblock::read(&[0; 512]).is_none() && !Superblock::is_of_old_layout(&block));
+        write(OLD_SUPERBLOCK, &[1; 8], &mut block);
+        assert!(Superblock::read(&block).is_none() && Superblock::is_of_old_layout(&block));
     }
 
     #[test]
-    fn journal_region_has_disjoint_heads_and_aligned_chunks() {
-        for (entries, chunk) in [(1, 4), (8, 16), (64, 16), (5, 3), (1024, 128)] {
+    fn full_group_roundtrips_and_rejects_torn_records() {
+        let item = |number: u64| {
+            let (block, blocks) = (number * 5, u32::MAX - number as u32);
+            let change = match number % 3 {
+                0 => Change::Deallocate { block, blocks },
+                _ => Change::Write { block, blocks },
+            };
+            let sequence = 1 << 40 | (100 + 3 * number);
+            Item { sequence, slot: number as u32, parts: 0xffff, change, sum: !number }
+        };
+        let items = (0..ITEMS_MAX as u64).map(item).collect();
+        let group = Group { tail: 12, begin: 1 << 40 | 100, items };
+        let mut bytes = vec![1; RECORD_BYTES as usize];
+        group.write(&mut bytes);
+        assert_eq!(Group::read(&bytes), Some(group));
+        for block in 0..8 {
+            let mut torn = bytes.clone();
+            torn[512 * block..][..512].fill(0);
+            assert_eq!(Group::read(&torn), None, "block {block}");
+        }
+        assert_eq!((Group::read(&[0; 4096]), Group::read(&[0; 4])), (None, None));
+    }
+
+    #[test]
+    fn journal_region_has_disjoint_records_and_aligned_chunks() {
+        for (entries, chunk, block_bytes) in
+            [(1, 4, 512), (8, 16, 512), (64, 16, 4096), (5, 3, 512), (1024, 128, 8192)]
+        {
             let layout = Layout::new(3, chunk, true, 10 * chunk);
-            let region = Region::behind(&layout, entries);
-            let mut begin = region.superblock(SUPERBLOCKS - 1) + 1;
-            for slot in 0..entries {
-                assert_eq!(region.head(slot), begin, "{entries} {chunk}");
-                begin += 1;
+            let region = Region::behind(&layout, entries, block_bytes);
+            let record = region.record_blocks();
+            assert!(record * block_bytes >= RECORD_BYTES);
+            let mut begin = region.superblock(SUPERBLOCKS - 1) + u64::from(record);
+            for number in 0..region.records() {
+                assert_eq!(region.record(number), begin, "{entries} {chunk}");
+                begin += u64::from(record);
             }
             for slot in 0..entries {
                 assert!(region.data(slot) >= begin && region.data(slot).is_multiple_of(chunk));
                 begin = region.data(slot) + chunk;
             }
-            let end = layout.stripes() * chunk + Region::blocks(entries, chunk);
-            assert_eq!(begin, end, "{entries} {chunk}");
+            let blocks = Region::blocks(entries, chunk, block_bytes);
+            assert_eq!(begin, layout.stripes() * chunk + blocks, "{entries} {chunk}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Start of an array with a journal: failed members, and replay of changes.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -7,15 +8,14 @@ use bus::HostPort;
 use wire::Lba;
 
 use super::journal::Journal;
-use super::record::{Change, Head, SUPERBLOCKS, Superblock, sum};
+use super::record::{Change, Group, Item, SUPERBLOCKS, Superblock, sum};
 use super::{Out, Place, Shared, Unfit, is_lost};
 use host::{BlockDevice, IoError, Kind};
 
-/// An entry that may be valid: sequence number, place, and each member's head.
+/// An entry that may be valid: its place, and what each member's record has of it.
 struct Entry {
-    sequence: u64,
     slot: u32,
-    heads: Vec<(u32, Head)>,
+    items: Vec<(u32, Item)>,
 }
 
 fn unfit<T>(what: &'static str, found: u64, expected: &'static str) -> Result<T, Unfit> {
@@ -31,6 +31,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let known = self.superblocks(journal, number).await?;
         let newest = self.newest(&known)?;
         self.validate_members(&known, newest)?;
+        if newest.is_none() {
+            self.validate_layout(journal, number).await?;
+        }
         let failed = |error: IoError| {
             let expected = "members that can be read and written";
             let what = "the block of a member that failed when the array was started";
@@ -40,12 +43,28 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         if let Some(newest) = newest {
             journal.begin(newest);
             if newest.formed {
-                again = self.carry_out_again(journal, number, newest.tail).await.map_err(failed)?;
+                again = self.carry_out_again(journal, number, newest).await.map_err(failed)?;
             }
         }
         self.flush_members(number).await.map_err(failed)?;
         self.begin_life(journal, number).await.map_err(failed)?;
         Ok(again)
+    }
+
+    /// Fails for an array of the old layout, which begins at another block.
+    async fn validate_layout(&self, journal: &Journal, number: usize) -> Result<(), Unfit> {
+        let members = 0..self.layout.members();
+        let blocks = |member| self.disk(Place { number, member, block: 0 }).geometry().blocks;
+        let blocks = members.clone().map(blocks).min().unwrap_or(0);
+        for member in members {
+            for block in journal.region.old_superblocks(blocks) {
+                let bytes = self.bytes_of(Place { number, member, block }, 1).await;
+                if bytes.is_ok_and(|bytes| Superblock::is_of_old_layout(&bytes)) {
+                    return unfit("the version of an array's journal", 2, "3");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Newest superblock of each member; a member that cannot be read is out.
@@ -60,9 +79,6 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             for turn in 0..SUPERBLOCKS {
                 let at = Place { number, member, block: journal.region.superblock(turn) };
                 let Ok(bytes) = self.bytes_of(at, 1).await else { continue };
-                if Superblock::is_of_old_layout(&bytes) {
-                    return unfit("the version of an array's journal", 1, "2");
-                }
                 let Some(found) = Superblock::read(&bytes) else { continue };
                 let (members, chunk) = (self.layout.members(), self.layout.chunk());
                 if (found.members, found.chunk, found.member) != (members, chunk, member) {
@@ -142,49 +158,48 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         &self,
         journal: &Journal,
         number: usize,
-        tail: u64,
+        superblock: Superblock,
     ) -> Result<u64, IoError> {
-        let mut entries = Vec::new();
-        let slots = journal.state.borrow().free.clone();
-        for slot in slots {
-            if let Some(entry) = self.entry(journal, number, slot, tail).await? {
-                entries.push(entry);
-            }
-        }
-        entries.sort_unstable_by_key(|entry| entry.sequence);
         let mut again = 0;
-        for entry in &entries {
+        for entry in &self.entries(journal, number, superblock).await? {
             again += u64::from(self.entry_again(journal, number, entry).await?);
         }
         Ok(again)
     }
 
-    /// Entry of this place, if every required member has a head of it.
-    async fn entry(
+    /// Entries behind the tail of which every required member has a record, in order.
+    async fn entries(
         &self,
         journal: &Journal,
         number: usize,
-        slot: u32,
-        tail: u64,
-    ) -> Result<Option<Entry>, IoError> {
-        let mut heads: Vec<(u32, Head)> = Vec::new();
-        for member in 0..self.layout.members() {
-            if self.is_out(member, 0) {
-                continue;
+        superblock: Superblock,
+    ) -> Result<Vec<Entry>, IoError> {
+        let (mut tail, mut entries) = (superblock.tail, BTreeMap::<u64, Entry>::new());
+        for member in (0..self.layout.members()).filter(|member| !self.is_out(*member, 0)) {
+            for record in 0..journal.region.records() {
+                let at = Place { number, member, block: journal.region.record(record) };
+                let bytes = self.bytes_of(at, journal.region.record_blocks()).await?;
+                // Not those of other lives, whose entries are in place.
+                let group = Group::read(&bytes).filter(|group| superblock.is_in_life(group.tail));
+                let Some(Group { tail: newer, items, .. }) = group else { continue };
+                tail = tail.max(newer);
+                for item in items.into_iter().filter(|item| item.slot < journal.region.entries()) {
+                    let sequence = item.sequence;
+                    let new = || Entry { slot: item.slot, items: Vec::new() };
+                    entries.entry(sequence).or_insert_with(new).items.push((member, item));
+                }
             }
-            let at = Place { number, member, block: journal.region.head(slot) };
-            let head = Head::read(&self.bytes_of(at, 1).await?);
-            heads.extend(head.filter(|head| head.sequence >= tail).map(|head| (member, head)));
         }
-        let Some(sequence) = heads.iter().map(|(_, head)| head.sequence).max() else {
-            return Ok(None);
+        let has_all = |entry: &Entry| {
+            let found = entry.items.iter().fold(0, |all, (member, _)| all | 1 << member);
+            let is_wanted = |member: &u32| !self.is_out(*member, 0);
+            let wanted =
+                (0..self.layout.members()).filter(is_wanted).fold(0, |all, m| all | 1 << m);
+            let parts = entry.items[0].1.parts;
+            let agree = |(_, item): &(u32, Item)| (item.parts, item.slot) == (parts, entry.slot);
+            parts & wanted == found && entry.items.iter().all(agree)
         };
-        heads.retain(|(_, head)| head.sequence == sequence);
-        let parts = heads[0].1.parts;
-        let has = |member: u32| heads.iter().any(|(other, _)| *other == member);
-        let mut wanted = (0..self.layout.members())
-            .filter(|member| parts & 1 << member != 0 && !self.is_out(*member, 0));
-        Ok(wanted.all(has).then_some(Entry { sequence, slot, heads }))
+        Ok(entries.split_off(&tail).into_values().filter(has_all).collect())
     }
 
     /// Replays an entry if all its parts are intact.
@@ -195,31 +210,65 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         entry: &Entry,
     ) -> Result<bool, IoError> {
         let mut parts = Vec::new();
-        for (member, head) in &entry.heads {
+        for (member, item) in &entry.items {
             let at = Place { number, member: *member, block: journal.region.data(entry.slot) };
-            if let Change::Write { blocks, .. } = head.change {
+            if let Change::Write { blocks, .. } = item.change {
                 if u64::from(blocks) > self.layout.chunk() {
                     return Ok(false);
                 }
                 let bytes = self.bytes_of(at, blocks).await?;
-                if sum(&bytes) != head.sum {
+                if sum(&bytes) != item.sum {
                     return Ok(false);
                 }
                 parts.push((*member, bytes));
             }
         }
-        for (member, head) in &entry.heads {
-            if let Change::Deallocate { block, blocks } = head.change {
+        for (member, item) in &entry.items {
+            if let Change::Deallocate { block, blocks } = item.change {
                 let disk = self.disk(Place { number, member: *member, block });
                 disk.deallocate(Lba(block), blocks).await?;
             }
         }
-        for ((member, bytes), (_, head)) in parts.iter().zip(&entry.heads) {
-            let Change::Write { block, .. } = head.change else { continue };
+        for ((member, bytes), (_, item)) in parts.iter().zip(&entry.items) {
+            let Change::Write { block, .. } = item.change else { continue };
             let from = self.buffer(number, bytes.len())?;
             from.copy_in(0, bytes);
             self.write_or_without(Place { number, member: *member, block }, from, false).await?;
         }
         Ok(true)
+    }
+    /// Writes superblocks of a new life; twice the first time, because later a member without one is a
+    /// foreign device.
+    pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
+        let bytes = (journal.region.record_blocks() * self.geometry.block_bytes) as usize;
+        for _ in 0..self.layout.members() {
+            journal.buffers.borrow_mut().push(self.buffer(number, bytes)?);
+        }
+        journal.next_life();
+        let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;
+        self.record(journal, number, &recording, |_| ()).await?;
+        if !journal.state.borrow().superblock.formed {
+            self.record(journal, number, &recording, |next| next.formed = true).await?;
+        }
+        Ok(())
+    }
+    /// Clears superblocks and records of a member that is about to be rebuilt: those of another array could
+    /// be taken for this one's.
+    pub async fn clear_records(
+        &self,
+        journal: &Journal,
+        number: usize,
+        member: u32,
+    ) -> Result<(), IoError> {
+        let region = &journal.region;
+        let room =
+            self.buffer(number, (region.record_blocks() * self.geometry.block_bytes) as usize)?;
+        room.zero();
+        let superblocks = (0..SUPERBLOCKS).map(|turn| region.superblock(turn));
+        for block in superblocks.chain((0..region.records()).map(|number| region.record(number))) {
+            let from = room.part(0, room.bytes());
+            self.disk(Place { number, member, block }).write(Lba(block), from, false).await.1?;
+        }
+        Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! Arrays over RAM disks that fail, lose data at power cuts, and are slow.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use array::{Array, Numbers, Options};
@@ -16,6 +18,8 @@ use wire::{BusAddr, Lba};
 
 const BLOCK: usize = 512;
 const CHUNK: u64 = 4;
+/// Number of the next [`Event`].
+static NEXT_EVENT: AtomicU64 = AtomicU64::new(0);
 
 /// A RAM disk with a volatile cache.
 #[derive(Clone)]
@@ -34,6 +38,17 @@ struct State {
     lies: Cell<bool>,
     /// An unreadable block.
     bad: Cell<Option<u64>>,
+    /// Commands in order; `None` unless a test reads them.
+    events: RefCell<Option<Vec<Event>>>,
+}
+
+/// A command of a RAM disk that begins or ends; numbered in the order of all disks.
+#[derive(Clone)]
+struct Event {
+    at: u64,
+    ends: bool,
+    /// First block, and content of each block; `None` for a flush.
+    write: Option<(u64, Vec<Vec<u8>>)>,
 }
 
 impl Ram {
@@ -45,7 +60,21 @@ impl Ram {
             gone: Cell::new(false),
             lies: Cell::new(false),
             bad: Cell::new(None),
+            events: RefCell::new(None),
         }))
+    }
+
+    /// Records an event of a write with these contents, or of a flush.
+    fn event(&self, ends: bool, write: Option<(u64, &Buffer)>) {
+        let Some(events) = &mut *self.0.events.borrow_mut() else { return };
+        let contents = |from: &Buffer| {
+            let mut bytes = vec![0; from.bytes()];
+            from.copy_out(0, &mut bytes);
+            bytes.chunks(BLOCK).map(<[u8]>::to_vec).collect()
+        };
+        let write = write.map(|(block, from)| (block, contents(from)));
+        let at = NEXT_EVENT.fetch_add(1, Ordering::Relaxed);
+        events.push(Event { at, ends, write });
     }
 
     async fn work(&self, lba: Lba) -> Result<(), IoError> {
@@ -98,6 +127,7 @@ impl BlockDevice for Ram {
 
     async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
         let count = self.geometry().validate(lba, &from).expect("a write that is one");
+        self.event(false, Some((lba.0, &from)));
         if let Err(error) = self.work(lba).await {
             return (from, Err(error));
         }
@@ -114,10 +144,12 @@ impl BlockDevice for Ram {
             let block = &mut self.0.blocks.borrow_mut()[lba.0 as usize + number];
             *block = if durable { (bytes, None) } else { (block.0.clone(), Some(bytes)) };
         }
+        self.event(true, Some((lba.0, &from)));
         (from, Ok(()))
     }
 
     async fn flush(&self) -> Result<(), IoError> {
+        self.event(false, None);
         self.work(Lba(0)).await?;
         if self.0.lies.get() {
             return Ok(());
@@ -127,6 +159,7 @@ impl BlockDevice for Ram {
                 *durable = newer;
             }
         }
+        self.event(true, None);
         Ok(())
     }
 
@@ -589,11 +622,11 @@ async fn cut_after(world: &World, journal: u32, each: u64, ns: u64) -> Result<()
 
 #[test]
 fn grouped_writes_survive_a_cut_at_every_moment() {
-    // About six syncs of up to four changes. With few entries superblocks are written before a flush, with
-    // more during it: then over few stripes, so that an entry which is carried out again after its place was
-    // freed meets newer content.
+    // About six syncs of up to four changes, with few entries, whose places are reused soon; then with more
+    // over few blocks, so that an entry which is carried out again after its place was freed meets newer
+    // content.
     for (journal, blocks, each, moments) in
-        [(JOURNAL, 64, 25, (0..16_000).step_by(40)), (8, 100, 4, (0..60_000).step_by(300))]
+        [(JOURNAL, 112, 25, (0..16_000).step_by(40)), (16, 256, 1, (0..90_000).step_by(300))]
     {
         for ns in moments {
             let world = World::of(4, blocks, 5);
@@ -601,6 +634,93 @@ fn grouped_writes_survive_a_cut_at_every_moment() {
             done.unwrap_or_else(|what| panic!("{journal} entries, cut after {ns} ns: {what}"));
         }
     }
+}
+
+/// Blocks of a record of the journal.
+const RECORD: usize = 4096 / BLOCK;
+
+/// Counts the overwritten blocks of journal places on a member, and validates the order before each: the
+/// data that were there are written in place, then flushed, then two members have a record that says so, and
+/// then that is flushed.
+fn validate_overwrites(member: usize, events: &[Vec<Event>], journal: u64) -> Result<u32, String> {
+    let own = &events[member];
+    let (mut places, mut overwrites) = (BTreeMap::new(), 0);
+    let flush_after = |events: &[Event], at: u64| {
+        let begun = events.iter().find(|one| one.at > at && !one.ends && one.write.is_none())?;
+        let ended = |one: &&Event| one.at > begun.at && one.ends && one.write.is_none();
+        events.iter().find(ended).map(|ended| ended.at)
+    };
+    let record_after = |events: &[Event], at: u64| {
+        let is_record = |one: &&Event| {
+            one.write.as_ref().is_some_and(|(lba, of)| *lba >= journal && of.len() == RECORD)
+        };
+        let begun = events.iter().find(|one| one.at > at && !one.ends && is_record(one))?;
+        let ended = events.iter().find(|one| one.at > begun.at && one.ends && is_record(one))?;
+        flush_after(events, ended.at)
+    };
+    for event in own.iter().filter(|event| !event.ends) {
+        let Some((lba, contents)) = &event.write else { continue };
+        if *lba < journal || contents.len() == RECORD {
+            continue;
+        }
+        for (block, content) in (*lba..).zip(contents) {
+            let Some((since, old)) = places.insert(block, (event.at, content)) else { continue };
+            overwrites += 1;
+            let in_place = |one: &&Event| {
+                let to = one.write.as_ref().filter(|(lba, _)| *lba < journal);
+                one.at > since && one.ends && to.is_some_and(|(_, of)| of.contains(old))
+            };
+            let what =
+                |what: &str| format!("member {member}, block {block}, event {}: {what}", event.at);
+            let home = own.iter().find(in_place).ok_or_else(|| what("never written in place"))?;
+            let flushed = flush_after(own, home.at).ok_or_else(|| what("no flush"))?;
+            let mut recorded: Vec<u64> =
+                events.iter().filter_map(|events| record_after(events, flushed)).collect();
+            recorded.sort_unstable();
+            match recorded.get(1) {
+                Some(durable) if *durable < event.at => (),
+                _ => return Err(what("overwritten before its tail was durable")),
+            }
+        }
+    }
+    Ok(overwrites)
+}
+
+#[test]
+fn journal_places_are_reused_after_their_data_and_tail_are_durable() {
+    let mut overwrites = 0;
+    for seed in 0..8 {
+        let world = World::of(4, 112, seed);
+        let journal = [JOURNAL, 3, 2, 1][seed as usize % 4];
+        let array = world.array_with(true, journal);
+        let stripes = array.layout().stripes() * CHUNK;
+        world.rt.block_on(async {
+            array.start(None).await.expect("an array");
+            world.disks.iter().for_each(|disk| *disk.0.events.borrow_mut() = Some(Vec::new()));
+            for writer in 0..4 {
+                let (array, mut rng) = (array.clone(), Rng::for_part(seed, &format!("{writer}")));
+                world.rt.spawn(async move {
+                    loop {
+                        let blocks = 1 + rng.below(6);
+                        let from = array.buffer(blocks as usize * BLOCK).expect("a buffer");
+                        for number in 0..from.bytes() / 8 {
+                            from.copy_in(8 * number, &rng.next_u64().to_le_bytes());
+                        }
+                        let lba = rng.below(array.geometry().blocks - blocks);
+                        array.write(Lba(lba), from, false).await.1.expect("written");
+                    }
+                });
+            }
+            world.rt.sleep(Span::ms(1)).await;
+        });
+        let events: Vec<Vec<Event>> =
+            world.disks.iter().map(|disk| disk.0.events.take().expect("recorded")).collect();
+        for member in 0..4 {
+            let validated = validate_overwrites(member, &events, stripes);
+            overwrites += validated.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        }
+    }
+    assert!(overwrites > 500, "the test is too kind: {overwrites} blocks");
 }
 
 /// Few entries, so that places are freed all the time.
@@ -611,11 +731,11 @@ fn journal_keeps_acknowledged_writes_across_cut_and_member_loss() {
     let seeds = std::env::var("DOORBELL_CUTS").map_or(10, |cuts| cuts.parse().expect("a number"));
     let (mut again, mut found) = (0, 0);
     for seed in 0..seeds {
-        let world = World::of(4, 64, seed);
+        let world = World::of(4, 112, seed);
         let done = world.rt.block_on(lives(&world, seed));
         again += done.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         // Members that ignore flush and FUA: the journal does not help, and the test detects that.
-        let world = World::of(4, 64, seed);
+        let world = World::of(4, 112, seed);
         world.disks.iter().for_each(|disk| disk.0.lies.set(true));
         found += u32::from(world.rt.block_on(lives(&world, seed)).is_err());
     }

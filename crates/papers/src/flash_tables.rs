@@ -7,6 +7,8 @@ use super::flash_ssds::{HAND_OVER, Load, Measured, SCALE, Ssd, run};
 use super::flash_workers::{WORKERS, by_workers, modes};
 use super::setup::Setup;
 
+const NO_COPY: &str = "{ value = \"0 ns\", source = \"assumed: zero copy\" }";
+
 pub(super) fn all(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
     let pairs = sweep(setup)?;
     let mut exhibits = vec![
@@ -18,6 +20,8 @@ pub(super) fn all(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
         cores(&pairs),
         legacy(setup)?,
         own_cores(setup)?,
+        completions(setup)?,
+        copies(setup)?,
     ];
     exhibits.extend(workers(setup)?);
     Ok(exhibits)
@@ -176,6 +180,65 @@ fn own_cores(setup: &Setup) -> Result<Exhibit, ExhibitError> {
     ))
 }
 
+/// Future work of the paper: interrupts against polling.
+fn completions(setup: &Setup) -> Result<Exhibit, ExhibitError> {
+    let mut lines = Vec::new();
+    for ssd in [Ssd::Bridge, Ssd::Closer] {
+        for (rw, bytes, is_queued) in
+            [("randread", 512, false), ("randread", 4096, false), ("randread", 4096, true)]
+        {
+            let (machine, load, mode) = match is_queued {
+                true => (ssd.machine(setup), Load::queued(rw, bytes), "queue"),
+                false => {
+                    let amount = 1024 * u64::from(bytes);
+                    (ssd.legacy(setup), Load { amount, ..Load::legacy(rw, bytes) }, "legacy")
+                }
+            };
+            let mut line = vec![format!("{}, {bytes}, {mode}", ssd.name())];
+            for completion in ["interrupt", "polled"] {
+                let machine = machine.clone().with("host.completion", completion);
+                let measured = run(&machine, &load)?;
+                line.push(format!("{:.1}", measured.us));
+                line.push(format!("{:.2}", measured.core_us));
+            }
+            lines.push(line);
+        }
+    }
+    Ok(Table::exhibit(
+        "Interrupts against polling: random reads by one worker",
+        &["bytes, mode", "interrupt us", "of a core", "polled us", "of a core"],
+        lines,
+        &[
+            "of a core: us of work for each request; the rest of a core that polls is lost beside it",
+        ],
+    ))
+}
+
+/// Future work of the paper: what zero copy would save, at most.
+fn copies(setup: &Setup) -> Result<Exhibit, ExhibitError> {
+    let mut lines = Vec::new();
+    for (rw, bytes) in
+        [("randread", 512), ("randread", 65_536), ("randwrite", 512), ("write", 65_536)]
+    {
+        let mut line = vec![format!("{rw} {bytes}")];
+        let with = Ssd::Closer.machine(setup);
+        let without = with.clone().with("pages.costs.copy", NO_COPY);
+        for machine in [with, without] {
+            let measured = run(&machine, &Load::queued(rw, bytes))?;
+            line.push(format!("{:.1}", measured.us));
+            line.push(format!("{:.0}", measured.iops));
+            line.push(format!("{:.2}", measured.core_us));
+        }
+        lines.push(line);
+    }
+    Ok(Table::exhibit(
+        "Copies against none: from-scratch, one worker, 128 entries",
+        &["bytes", "copied us", "IOPS", "of a core", "without us", "IOPS", "of a core"],
+        lines,
+        &["the most that zero copy can save: buffers, link and flash are the same"],
+    ))
+}
+
 fn legacy(setup: &Setup) -> Result<Exhibit, ExhibitError> {
     let mut lines = Vec::new();
     for ssd in [Ssd::Closer, Ssd::Bridge] {
@@ -257,4 +320,44 @@ fn by_other_maps(setup: &Setup) -> Result<Exhibit, ExhibitError> {
         lines,
         &["the bridge has 4 KiB and the from-scratch SSD 512 B everywhere else"],
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `DOORBELL_HEAVY=1`, as these runs are long without optimisation.
+    fn is_short() -> bool {
+        std::env::var_os("DOORBELL_HEAVY").is_none()
+    }
+
+    /// Numbers of a table's lines, without their headings.
+    fn numbers(exhibit: Exhibit) -> Vec<Vec<f64>> {
+        let Exhibit::Table(table) = exhibit else { panic!("a table") };
+        let line =
+            |line: &Vec<String>| line[1..].iter().map(|n| n.parse().expect("a number")).collect();
+        table.lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn polled_reads_are_shorter_than_interrupted_ones() {
+        if is_short() {
+            return;
+        }
+        for line in numbers(completions(&Setup::new()).expect("runs")) {
+            let [interrupt, its_core, polled, core] = line[..] else { panic!("{line:?}") };
+            assert!(polled < interrupt && core < its_core, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn copies_cost_more_of_a_core_the_longer_requests_are() {
+        if is_short() {
+            return;
+        }
+        let saved = |line: &Vec<f64>| line[2] - line[5];
+        let lines = numbers(copies(&Setup::new()).expect("runs"));
+        assert!(lines.iter().all(|line| saved(line) > 0.0), "{lines:?}");
+        assert!(saved(&lines[1]) > 64.0 * saved(&lines[0]), "{lines:?}");
+    }
 }

@@ -60,7 +60,7 @@ pub fn live_in_one_thread(
 
 /// Samples the CPU time of this thread, on which the host is alone: it is the host's one core.
 fn sample_this_thread(sample: &mut Sample) {
-    sample.cores = time_of_this_thread().map(|time| vec![time]);
+    sample.cores = Some(vec![time_of_this_thread()]);
 }
 
 /// A device on its own thread.
