@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import firmware, image, programs
+from . import faults, firmware, image, programs
 from .machine import Guest
 from .problem import Problem
 from .servers import Server
@@ -27,6 +27,7 @@ class Bench:
     logs: Path
     say: object
     short: bool = False
+    bless: bool = False
     passed: int = 0
     failed: list = field(default_factory=list)
 
@@ -189,4 +190,4 @@ def nvme(bench):
         image_file.unlink()
 
 
-LISTS = {"vfio": vfio, "nvme": nvme, "both": both}
+LISTS = {"vfio": vfio, "nvme": nvme, "both": both, "faults": faults.faults}
