@@ -145,10 +145,10 @@ def fetch(say, refresh=False, wanted=PACKAGES, place=None):
     return Tree(root)
 
 
-def fetch_postgresql(say):
+def fetch_postgresql(say, refresh=False):
     """The tree of PostgreSQL, and its place."""
     place = cache().with_name("postgresql")
-    return fetch(say, wanted=POSTGRESQL, place=place), place
+    return fetch(say, refresh, wanted=POSTGRESQL, place=place), place
 
 
 def unpack(base, root, stamp, wanted, say):
