@@ -120,7 +120,8 @@ def guest_of_cuts(bench, over, honest, ignored, number):
         path = drive.place / "monitor"
         ports = [word for slot in range(cuts + 1)
                  for word in ("-device", f"pcie-root-port,id=slot{slot},chassis={slot + 1},slot={slot + 1}")]
-        guest = bench.guest(name, "postgresql", {"facts": f"LIVES={cuts}\nCLIENTS=2\n".encode()},
+        facts = f"LIVES={cuts}\nCLIENTS=2\nUNTIL_DAMAGED={int(bench.short)}\n"
+        guest = bench.guest(name, "postgresql", {"facts": facts.encode()},
                             devices=[*ports, *Monitor.arguments(path)], over=over)
         try:
             power = Power(bench, drive, Monitor(path), honest, number)
