@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import firmware, image, programs
+from . import databases, faults, firmware, image, programs
 from .machine import Guest
 from .problem import Problem
 from .servers import Server
@@ -27,6 +27,8 @@ class Bench:
     logs: Path
     say: object
     short: bool = False
+    bless: bool = False
+    cuts: int = 0
     passed: int = 0
     failed: list = field(default_factory=list)
 
@@ -37,13 +39,13 @@ class Bench:
         folder.mkdir(parents=True)
         return folder
 
-    def guest(self, name, script, files, **how):
-        """Starts a guest with our scripts and these files besides."""
+    def guest(self, name, script, files, over=b"", **how):
+        """Starts a guest with our scripts and these files besides; `over` is an archive before them."""
         inside = {f"guest/{path.name}": path.read_bytes() for path in (HERE / "inside").iterdir()}
         inside.update({f"guest/{path}": data for path, data in files.items()})
         self.say(f"== guest {name}")
         folder = self.logs / name
-        return Guest(self.tree, self.initial, image.overlay(inside), folder, script=script, **how)
+        return Guest(self.tree, self.initial, over + image.overlay(inside), folder, script=script, **how)
 
     def count(self, name, guest, begun):
         """Takes over what a guest has found."""
@@ -189,4 +191,5 @@ def nvme(bench):
         image_file.unlink()
 
 
-LISTS = {"vfio": vfio, "nvme": nvme, "both": both}
+LISTS = {"vfio": vfio, "nvme": nvme, "both": both, "faults": faults.faults,
+         "postgresql": databases.postgresql}

@@ -21,6 +21,8 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PACKAGES = (
     "qemu-system-x86", "seabios", "linux-image-cloud-amd64", "tiny-initramfs", "busybox-static",
     "nvme-cli", "fio", "e2fsprogs", "xfsprogs", "fdisk", "parted", "virtiofsd")
+# For `tools/linux-guest postgresql`, in a tree of their own.
+POSTGRESQL = ("postgresql-18",)
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/ceph")
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 
@@ -120,13 +122,13 @@ def _apt(base, *arguments):
         raise Unavailable(f"apt-get {' '.join(arguments[:2])}: {ran.stdout}{ran.stderr}".strip())
 
 
-def fetch(say, refresh=False):
+def fetch(say, refresh=False, wanted=PACKAGES, place=None):
     """The tree, fetched and unpacked if it is not there yet or is to be refreshed."""
-    base, root = cache() / "apt", cache() / "root"
-    stamp = cache() / "packages"
+    place = place or cache()
+    base, root, stamp = place / "apt", place / "root", place / "packages"
     if stamp.is_file() and root.is_dir() and not refresh:
-        wanted, _, _ = stamp.read_text(encoding="utf-8").partition("\n")
-        if wanted == " ".join(PACKAGES):
+        there, _, _ = stamp.read_text(encoding="utf-8").partition("\n")
+        if there == " ".join(wanted):
             return Tree(root)
     _needed()
     for folder in ("lists/partial", "archives/partial"):
@@ -136,14 +138,20 @@ def fetch(say, refresh=False):
     source = mirror()
     line = f"deb [signed-by={KEYRING} arch=amd64] {source} {SUITE} main\n"
     (base / "sources.list").write_text(line, encoding="utf-8")
-    say(f"fetching {SUITE} from {source} into {cache()}")
+    say(f"fetching {SUITE} from {source} into {place}")
     _apt(base, "update")
-    _apt(base, "--yes", "--download-only", "install", *PACKAGES)
-    unpack(base, root, stamp, say)
+    _apt(base, "--yes", "--download-only", "install", *wanted)
+    unpack(base, root, stamp, wanted, say)
     return Tree(root)
 
 
-def unpack(base, root, stamp, say):
+def fetch_postgresql(say, refresh=False):
+    """The tree of PostgreSQL, and its place."""
+    place = cache().with_name("postgresql")
+    return fetch(say, refresh, wanted=POSTGRESQL, place=place), place
+
+
+def unpack(base, root, stamp, wanted, say):
     """Unpacks what apt would install into a new tree, and notes what it was made of."""
     debs = sorted((base / "archives").glob("*.deb"))
     bytes_in_all = sum(deb.stat().st_size for deb in debs)
@@ -155,7 +163,7 @@ def unpack(base, root, stamp, say):
         subprocess.run(["dpkg-deb", "--extract", str(deb), str(fresh)], check=True)
     shutil.rmtree(root, ignore_errors=True)
     fresh.rename(root)
-    lines = [" ".join(PACKAGES)]
+    lines = [" ".join(wanted)]
     lines += [f"{hashlib.sha256(deb.read_bytes()).hexdigest()}  {deb.name}" for deb in debs]
     stamp.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -173,4 +181,4 @@ class Tests(unittest.TestCase):
             pick_mirror("http://b.example/other Other\n")
 
     def test_package_names_are_names(self):
-        self.assertTrue(all(re.fullmatch(r"[a-z0-9.+-]+", name) for name in PACKAGES))
+        self.assertTrue(all(re.fullmatch(r"[a-z0-9.+-]+", name) for name in PACKAGES + POSTGRESQL))
