@@ -333,7 +333,7 @@ PARTS = (
     Part("attacks", "1.5", lambda: attacks("short")),
     Part("miri", "0.75", check_miri, column=BACKGROUND, tools=(needs.MIRI,)),
     Part("rtl", "1.5", check_rtl, tools=("verilator", "c++")),
-    Part("guest", "5.25", check_guest, after=("release", "bare")),
+    Part("guest", "4.25", check_guest, after=("release", "bare")),
     Part("heavy", "10", check_heavy, column=NAMED),
     Part("patches", "10", check_patches, column=NAMED),
     Part("attacks-long", "60", lambda: attacks("long"), column=NAMED),

@@ -161,20 +161,16 @@ impl MediumState {
             let replayed = nand.replay(path, flash.held_up).map_err(MediumError::from)?;
             return Ok(MediumState::flash(nand, replayed.beside.unwrap_or(label)));
         }
+        if flash.start != Start::Fresh {
+            let (nand, label, asleep) = precondition::to(plan, flash, spec)?;
+            return Ok(MediumState::asleep(nand, label, asleep));
+        }
         let others = (1..plan.medium.bridge.map_or(1, |bridge| u64::from(bridge.controllers)))
             .map(|number| Nand::new(Spec { seed: spec.seed + number, ..spec.clone() }))
             .map(|nand| nand.map(ChipState::from).map_err(MediumError::from))
             .collect::<Result<Vec<_>, _>>()?;
-        match flash.start {
-            Start::Fresh => {
-                let nand = Nand::new(spec).map_err(MediumError::from)?;
-                Ok(MediumState::behind_bridge(nand, Vec::new(), others))
-            }
-            start => {
-                let (nand, label, asleep) = precondition::to(plan, flash, spec, start)?;
-                Ok(MediumState::asleep(nand, label, asleep))
-            }
-        }
+        let nand = Nand::new(spec).map_err(MediumError::from)?;
+        Ok(MediumState::behind_bridge(nand, Vec::new(), others))
     }
 
     /// Copy-on-write copy of flash. The write buffer is left out, and the FTL must be mounted.
@@ -244,12 +240,10 @@ impl FlashState {
     /// # Errors
     /// The flash software finds no drive on the flash.
     pub fn mounted(self, plan: &Plan) -> Result<FlashState, RunError> {
-        if self.asleep.is_some() {
-            return Ok(self);
-        }
-        let nand = self.chip_state.into_nand();
-        let (nand, label, asleep) = precondition::mounted(plan, flash_of(plan), nand, self.label)?;
-        Ok(FlashState { chip_state: nand.into(), label, asleep, others: self.others })
+        let FlashState { chip_state, label, asleep: None, others } = self else { return Ok(self) };
+        let nand = chip_state.into_nand();
+        let (nand, label, asleep) = precondition::mounted(plan, flash_of(plan), nand, label)?;
+        Ok(FlashState { chip_state: nand.into(), label, asleep, others })
     }
 
     /// Copy with its suspended FTL: a device on the copy behaves as one on the original. Contents of the

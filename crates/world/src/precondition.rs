@@ -40,9 +40,9 @@ pub fn mounted(plan: &Plan, flash: &Flash, nand: Nand, label: Vec<u8>) -> Result
 }
 
 /// Preconditions new flash without simulated time. `Filled` writes through the FTL; `Steady` constructs the
-/// state that long random use leaves. Every block holds zeros, so that stamps do until the end, whatever the plan
-/// keeps: every byte of a large drive would not fit in memory.
-pub fn to(plan: &Plan, flash: &Flash, spec: Spec, start: Start) -> Result<Awake, RunError> {
+/// state that long random use leaves. Every block holds zeros, so that stamps do until the end: every byte of
+/// a large drive would not fit in memory.
+pub fn to(plan: &Plan, flash: &Flash, spec: Spec) -> Result<Awake, RunError> {
     let keep = Keep::Stamps;
     let nand = Nand::new(Spec { keep, ..spec }).map_err(MediumError::from)?;
     let rt = Rt::simulated(None, Log::Off);
@@ -59,7 +59,7 @@ pub fn to(plan: &Plan, flash: &Flash, spec: Spec, start: Start) -> Result<Awake,
             let bytes = (count * unit_bytes) as usize;
             drive.write(Extent { block, blocks: blocks_of(count) }, &zeros[..bytes]).await
         };
-        if start == Start::Steady {
+        if flash.start == Start::Steady {
             let software = drive.software().await.map_err(MediumError::from)?;
             let warm_up = u64::from(units) / UNITS_PER_WARM_UP;
             let laid = software.precondition(warm_up, plan.run.seed).await;

@@ -124,8 +124,8 @@ impl Sweep {
         of_a_state.flat_map(|points| points.chunks(most.max(1)).map(<[u64]>::to_vec)).collect()
     }
 
-    /// Runs these points, in any order. The lines are as [`Sweep::run`] writes them. The drive that they begin
-    /// from stays in memory for the next call, which may be of another part of the sweep.
+    /// Runs these points, in any order. The lines are as [`Sweep::run`] writes them. The drive that they
+    /// begin from stays in memory for the next call, which may be of another part of the sweep.
     ///
     /// # Errors
     /// The sweep was stopped.

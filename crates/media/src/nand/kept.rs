@@ -92,8 +92,8 @@ impl Nand {
         Ok(())
     }
 
-    /// Flash that has kept stamps, all of them zero, as flash that keeps every byte. Blocks of zeros take memory
-    /// for their spare bytes alone. It has no file.
+    /// Flash that has kept stamps, all of them zero, as flash that keeps every byte. Blocks of zeros take
+    /// memory for their spare bytes alone. It has no file.
     ///
     /// # Errors
     /// [`Error::BadSpec`].
