@@ -13,6 +13,8 @@
 # Cells begin with `# %%`; editors and jupytext open this file as a notebook.
 
 # %%
+from typing import Any
+
 import doorbell_ssd as db
 
 PLAN = "dc-express"
@@ -21,7 +23,7 @@ CONTENTS = {"medium.capacity": "64 MiB", "medium.fill_seed": 7}
 READS = {"reads": {"rw": "randread", "bs": 512, "size": "100%", "number_ios": 10000, "norandommap": True}}
 WRITES = {"writes": {"rw": "randwrite", "bs": 512, "size": "100%", "number_ios": 1000, "norandommap": True}}
 OF_DEVICE = {"dcx.grain": "128 B"}
-TAGS = {
+TAGS: dict[str, dict[str, Any]] = {
     "random, 12 bits": {"dcx.tag_bits": 12},
     "random, 16 bits": {"dcx.tag_bits": 16},
     "random, 32 bits": {"dcx.tag_bits": 32},
