@@ -11,7 +11,6 @@
 //! All fields are 64-bit little-endian words. The last word of a record is a checksum of those before.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use super::Layout;
 
@@ -29,8 +28,9 @@ const ITEM: usize = 4;
 /// Magic numbers: first word of each record.
 const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray3");
 const GROUP: u64 = u64::from_le_bytes(*b"dbgroup3");
-/// Of arrays whose entries each had a block for a head, next to one another.
-const OLD_SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray2");
+/// Of arrays whose entries each had a block for a head: before its chunk, and next to one another.
+const OLD_SUPERBLOCKS: [u64; 2] =
+    [u64::from_le_bytes(*b"dbarray1"), u64::from_le_bytes(*b"dbarray2")];
 /// Words of a superblock with its checksum; a block has at least this many.
 const WORDS: usize = 16;
 /// Bits of a sequence number below the life.
@@ -81,12 +81,15 @@ impl Region {
         self.record as u32
     }
 
-    /// Blocks where the layout before this one had its superblocks, with members of this length.
-    pub fn old_superblocks(&self, member_blocks: u64) -> Range<u64> {
-        let heads = 3 + u64::from(self.entries);
-        let kept = heads.next_multiple_of(self.chunk) + u64::from(self.entries) * self.chunk;
-        let begin = member_blocks.saturating_sub(kept) / self.chunk * self.chunk;
-        begin..begin + 3
+    /// Blocks where the two layouts before this one had their superblocks, with members of this length.
+    pub fn old_superblocks(&self, member_blocks: u64) -> impl Iterator<Item = u64> {
+        let (chunk, entries) = (self.chunk, u64::from(self.entries));
+        let first = 2 + entries * (1 + chunk);
+        let second = (3 + entries).next_multiple_of(chunk) + entries * chunk;
+        [(first, 2), (second, 3)].into_iter().flat_map(move |(kept, count)| {
+            let begin = member_blocks.saturating_sub(kept) / chunk * chunk;
+            begin..begin + count
+        })
     }
 
     /// Block of the superblock of this version.
@@ -156,9 +159,10 @@ impl Superblock {
         write(SUPERBLOCK, &words, block);
     }
 
-    /// Returns true if the block is the superblock of an array with a journal of the layout before this one.
-    pub fn is_of_old_layout(block: &[u8]) -> bool {
-        read(OLD_SUPERBLOCK, block).is_some()
+    /// Version of the layout whose superblock this block is, if it is one of the two before this one.
+    pub fn old_version(block: &[u8]) -> Option<u64> {
+        let of_version = OLD_SUPERBLOCKS.iter().position(|magic| read(*magic, block).is_some())?;
+        Some(1 + of_version as u64)
     }
 
     /// Decodes a block. `None` if it is no valid superblock.
@@ -332,9 +336,12 @@ mod tests {
             torn[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Superblock::read(&torn), None, "bit {bit}");
         }
-        assert!(Superblock::read(&[0; 512]).is_none() && !Superblock::is_of_old_layout(&block));
-        write(OLD_SUPERBLOCK, &[1; 8], &mut block);
-        assert!(Superblock::read(&block).is_none() && Superblock::is_of_old_layout(&block));
+        assert!(Superblock::read(&[0; 512]).is_none() && Superblock::old_version(&block).is_none());
+        for (version, magic) in (1..).zip(OLD_SUPERBLOCKS) {
+            write(magic, &[1; 8], &mut block);
+            assert_eq!(Superblock::old_version(&block), Some(version));
+            assert!(Superblock::read(&block).is_none());
+        }
     }
 
     #[test]

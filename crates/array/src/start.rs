@@ -51,7 +51,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(again)
     }
 
-    /// Fails for an array of the old layout, which begins at another block.
+    /// Fails for an array of an older layout, which begins at another block.
     async fn validate_layout(&self, journal: &Journal, number: usize) -> Result<(), Unfit> {
         let members = 0..self.layout.members();
         let blocks = |member| self.disk(Place { number, member, block: 0 }).geometry().blocks;
@@ -59,8 +59,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         for member in members {
             for block in journal.region.old_superblocks(blocks) {
                 let bytes = self.bytes_of(Place { number, member, block }, 1).await;
-                if bytes.is_ok_and(|bytes| Superblock::is_of_old_layout(&bytes)) {
-                    return unfit("the version of an array's journal", 2, "3");
+                if let Some(version) = bytes.ok().and_then(|bytes| Superblock::old_version(&bytes))
+                {
+                    return unfit("the version of an array's journal", version, "3");
                 }
             }
         }

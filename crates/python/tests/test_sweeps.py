@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ def test_sweep_on_dask_is_that_of_the_command_byte_for_byte(folder: Path, client
     assert seen[0] == (0, points, 0) and seen[-1] == (points, points, 0) and len(seen) > 2
 
 
-def test_killed_dask_worker_costs_only_its_points(folder: Path, client: Any) -> None:
+def kills_a_worker(folder: Path, pool: Any, worker: Callable[[], int | None]) -> None:
+    """Kills the process that ``worker`` finds while others have points: nothing that was there runs again."""
     spec = {**SWEEP, "file": str(folder / "job.fio"), "job": {"number_ios": 400}}
     expected = db.sweep(spec).jsonl()
     seen: list[int] = []
@@ -84,16 +85,20 @@ def test_killed_dask_worker_costs_only_its_points(folder: Path, client: Any) -> 
 
     def kill_one(done: int, of: int, failed: int) -> None:
         seen.append(done)
-        # After the first batch: both workers have others.
+        # After the first batch: all workers have others.
         if 0 < done < of and not killed:
-            processes = client.run(os.getpid)
-            killed.append(next(iter(processes.values())))
-            os.kill(killed[0], signal.SIGKILL)
+            process = worker()
+            if process is not None:
+                killed.append(process)
+                os.kill(process, signal.SIGKILL)
 
-    found = db.sweep(spec, pool=client, progress=kill_one)
+    found = db.sweep(spec, pool=pool, progress=kill_one)
     assert killed and found.jsonl() == expected
-    # Nothing that was there ran again.
     assert seen == sorted(set(seen)) and seen[-1] == 24
+
+
+def test_killed_dask_worker_costs_only_its_points(folder: Path, client: Any) -> None:
+    kills_a_worker(folder, client, lambda: next(iter(client.run(os.getpid).values())))
 
 
 @pytest.fixture(scope="module")
@@ -112,25 +117,15 @@ def test_sweep_on_ray_is_that_of_the_command_byte_for_byte(folder: Path, ray: An
 
 
 def test_killed_ray_worker_costs_only_its_points(folder: Path, ray: Any) -> None:
-    spec = {**SWEEP, "file": str(folder / "job.fio"), "job": {"number_ios": 400}}
-    expected = db.sweep(spec).jsonl()
-    seen: list[int] = []
-    killed: list[int] = []
+    def worker() -> int | None:
+        # Ray's processes have the name of what they run.
+        for name in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if name.read_bytes().startswith(b"ray::run_points"):
+                    return int(name.parent.name)
+        return None
 
-    def kill_one(done: int, of: int, failed: int) -> None:
-        seen.append(done)
-        if 0 < done < of and not killed:
-            # Processes of workers have the name of what they run.
-            for name in Path("/proc").glob("[0-9]*/cmdline"):
-                with contextlib.suppress(OSError):
-                    if name.read_bytes().startswith(b"ray::run_points"):
-                        killed.append(int(name.parent.name))
-                        os.kill(killed[0], signal.SIGKILL)
-                        return
-
-    found = db.sweep(spec, pool="ray", progress=kill_one)
-    assert killed and found.jsonl() == expected
-    assert seen == sorted(set(seen)) and seen[-1] == 24
+    kills_a_worker(folder, "ray", worker)
 
 
 def test_executor_of_processes_gives_the_same(folder: Path) -> None:
