@@ -1,13 +1,15 @@
 //! Members that fail for a moment: before a power cut, during a start, or while they are rebuilt.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::rc::Rc;
 
 use host::BlockDevice;
-use runtime::{Rng, Span};
+use runtime::{Rng, Rt, Span};
+use wire::Lba;
 
 use super::journal::{Allowed, validate, write_on};
-use super::{CHUNK, Event, Ram, Tested, World};
+use super::{BLOCK, CHUNK, Event, Known, Ram, Tested, World};
 
 const BLOCKS: u64 = 112;
 const JOURNAL: u32 = 4;
@@ -108,4 +110,82 @@ fn start_without_a_member_cut_short_leaves_parity_consistent() {
         done.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
     }
     assert!(again > 0, "no start was cut after a write in place: the test is too kind");
+}
+
+/// Rebuilds a member, with this done once some stripes are rebuilt; returns true if it is rebuilt.
+async fn rebuild_with(rt: &Rt, array: &Tested, then: impl Future<Output = ()>) -> bool {
+    let (rebuilding, ended) = (array.clone(), Rc::new(Cell::new(None)));
+    let has_ended = ended.clone();
+    rt.spawn(async move { has_ended.set(Some(rebuilding.rebuild().await.is_ok())) });
+    rt.sleep(Span::us(8)).await;
+    assert_eq!(ended.get(), None, "still rebuilt");
+    then.await;
+    loop {
+        if let Some(good) = ended.get() {
+            return good;
+        }
+        rt.sleep(Span::us(1)).await;
+    }
+}
+
+/// A new disk in the place of a member, with content that must not be used.
+fn replace(world: &World, array: &Tested, seed: u64) -> Ram {
+    let new = Ram::new(&world.host, BLOCKS, seed);
+    new.0.blocks.borrow_mut().iter_mut().for_each(|block| block.0.fill(0xee));
+    array.replace(vec![new.clone()]);
+    new
+}
+
+#[test]
+fn write_that_fails_on_a_rebuilt_stripe_is_not_lost() {
+    for (seed, journal) in (0..20).flat_map(|seed| [(seed, 0), (seed, JOURNAL)]) {
+        let world = World::of(4, BLOCKS, seed);
+        let array = world.array_with(true, journal);
+        world.rt.block_on(async {
+            array.start(None).await.expect("an array");
+            let mut known = Known::new(&array, seed);
+            known.work(20).await;
+            // Block 0 of the array is the first of member 0.
+            array.take_out(0);
+            let new = replace(&world, &array, 1_000 + seed);
+            let good = rebuild_with(&world.rt, &array, async {
+                new.0.refused.set(Some(0));
+                write_byte(&array, 0, 0x77).await;
+                known.blocks[0] = 0x77;
+            })
+            .await;
+            assert_eq!(new.0.refused.get(), None, "a write has failed");
+            assert_eq!((good, array.out()), (false, Some(0)), "seed {seed}, journal {journal}");
+            known.look_at_all().await;
+            assert_eq!(array.rebuild().await, Ok(()), "seed {seed}, journal {journal}");
+            known.look_at_all().await;
+        });
+    }
+}
+
+#[test]
+fn member_replaced_during_its_rebuild_is_rebuilt_whole() {
+    for (seed, journal) in (0..20).flat_map(|seed| [(seed, 0), (seed, JOURNAL)]) {
+        let world = World::of(4, BLOCKS, seed);
+        let array = world.array_with(true, journal);
+        world.rt.block_on(async {
+            array.start(None).await.expect("an array");
+            let mut known = Known::new(&array, seed);
+            known.work(20).await;
+            array.take_out(1);
+            let new = replace(&world, &array, 1_000 + seed);
+            let good = rebuild_with(&world.rt, &array, async { new.0.gone.set(true) }).await;
+            assert!(!good, "its rebuild fails");
+            replace(&world, &array, 2_000 + seed);
+            assert_eq!(array.rebuild().await, Ok(()), "seed {seed}, journal {journal}");
+            known.look_at_all().await;
+            assert_eq!(array.resync().await, Ok(0), "seed {seed}, journal {journal}");
+        });
+    }
+}
+
+async fn write_byte(array: &Tested, lba: u64, byte: u8) {
+    let from = array.buffer(BLOCK).expect("a buffer");
+    from.copy_in(0, &[byte; BLOCK]);
+    array.write(Lba(lba), from, false).await.1.expect("written");
 }
