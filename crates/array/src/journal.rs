@@ -528,6 +528,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let mut next = journal.state.borrow().superblock;
             next.turn += 1;
             next.out = self.out_member();
+            // While a member was out, a record of one other may have freed places that are in use again.
+            next.tail = journal.state.borrow().tail;
             change(&mut next);
             let mut parts = Vec::with_capacity(self.layout.members() as usize);
             for member in (0..self.layout.members()).filter(|member| Some(*member) != next.out) {

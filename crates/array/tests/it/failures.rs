@@ -184,6 +184,55 @@ fn member_replaced_during_its_rebuild_is_rebuilt_whole() {
     }
 }
 
+/// Places were freed while a member was out, by a record that one member has alone. Then the array is whole,
+/// a place is used again, and that member is lost together with the power.
+#[test]
+fn places_freed_before_a_rebuild_are_free_without_any_member() {
+    let mut reused = 0;
+    for seed in 0..10 {
+        let world = World::of(3, BLOCKS, seed);
+        let array = world.array_with(true, JOURNAL);
+        let journal = array.layout().stripes() * CHUNK;
+        world.rt.block_on(async {
+            array.start(None).await.expect("an array");
+            // Stripe 0: blocks 0 to 3 on member 0, 4 to 7 on member 1, the parity on member 2.
+            array.take_out(2);
+            for (lba, byte) in [(0, 1), (0, 2), (4, 3), (4, 4)] {
+                write_byte(&array, lba, byte).await;
+            }
+            array.replace(vec![world.disks[2].clone()]);
+            assert_eq!(array.rebuild().await, Ok(()));
+            world.disks.iter().for_each(|disk| *disk.0.events.borrow_mut() = Some(Vec::new()));
+            let writing = array.clone();
+            world.rt.spawn(async move { write_byte(&writing, 1, 5).await });
+            let has_part = |event: &Event| {
+                event.ends && event.write.as_ref().is_some_and(|(block, _)| *block >= journal)
+            };
+            while !world.disks[0].0.events.borrow().iter().flatten().any(has_part) {
+                world.rt.sleep(Span::ns(20)).await;
+            }
+            let blocks = world.disks[0].0.events.take().expect("recorded");
+            let (place, _) = blocks.iter().find_map(|event| event.write.clone()).expect("a part");
+            cut_power(&world);
+            let durable = world.disks[0].0.blocks.borrow()[place as usize].0.clone();
+            reused += u32::from(durable == [5; BLOCK]);
+            world.disks[1].0.gone.set(true);
+            let array = world.array_with(true, JOURNAL);
+            array.start(None).await.expect("two of three members");
+            assert_eq!(array.out(), Some(1));
+            for (lba, byte) in [(0, 2), (4, 4)] {
+                let into = array.buffer(BLOCK).expect("a buffer");
+                let (into, done) = array.read(Lba(lba), into).await;
+                done.expect("read");
+                let mut bytes = [0; BLOCK];
+                into.copy_out(0, &mut bytes);
+                assert_eq!(bytes[0], byte, "seed {seed}: block {lba}");
+            }
+        });
+    }
+    assert!(reused > 0, "no place was used again: the test is too kind");
+}
+
 async fn write_byte(array: &Tested, lba: u64, byte: u8) {
     let from = array.buffer(BLOCK).expect("a buffer");
     from.copy_in(0, &[byte; BLOCK]);
