@@ -13,8 +13,9 @@ use super::function::{Shared, Through};
 use super::ring::{Overrun, Taker};
 use super::table::{Area, Handle, Memory as HandleMemory, OpenError, Owner};
 
-/// Requests of a ring that are rejected in one turn of the executor. They hold no slot, and on a live bus cost
-/// nothing that is waited for: a caller that sends one for each rejection would keep all others from a turn.
+/// Requests of a ring that are rejected in one turn of the executor. They hold no slot, and on a live bus
+/// cost nothing that is waited for: a caller that sends one for each rejection would keep all others from a
+/// turn.
 const REJECTED_IN_A_TURN: u32 = 8;
 
 /// A ring in service. Dropping it ends the service: its handles are rejected, and freed when the drive has no
