@@ -26,9 +26,9 @@
 //! skipped at a start, as it is before the tail, is durable in place, with all earlier ones of its stripe. A
 //! record with the newest durable tail is not written over: its own entries are behind that tail.
 //!
-//! *Failed members* are recorded in the superblocks of all others before anything is written without them. So
-//! a member that returns is not trusted: at a start the newest superblock counts, which at least one of any n
-//! - 1 members has.
+//! *Failed members* are recorded in the superblocks of all others before a change is begun without them, and
+//! before a record says that entries are in place that a member failed to write. So a member that returns is
+//! not trusted: at a start the newest superblock counts, which at least one of any n - 1 members has.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -449,6 +449,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let is_volatile = self.geometry.volatile_cache;
         // Of all that this number covers, members have acknowledged the writes in place before the flush.
         let in_place = journal.state.borrow().in_place();
+        // Entries may be in place on all members but one that failed then. Superblocks must say so before a
+        // record has them behind it: that member would be believed when it returns, without these entries.
+        self.settle(journal, number).await?;
         if !is_volatile {
             journal.state.borrow_mut().flushed = in_place;
         }
@@ -525,6 +528,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let mut next = journal.state.borrow().superblock;
             next.turn += 1;
             next.out = self.out_member();
+            // While a member was out, a record of one other may have freed places that are in use again.
+            next.tail = journal.state.borrow().tail;
             change(&mut next);
             let mut parts = Vec::with_capacity(self.layout.members() as usize);
             for member in (0..self.layout.members()).filter(|member| Some(*member) != next.out) {

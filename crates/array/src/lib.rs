@@ -290,6 +290,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     /// If no member is out.
     pub fn replace(&self, disks: Vec<D>) {
         let out = self.shared.out.get().expect("a member is out");
+        self.shared.out.set(Some(Out { rebuilt: 0, ..out }));
         self.shared.disks.borrow_mut()[out.member as usize] = disks;
     }
 
@@ -304,12 +305,16 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         if let Some(journal) = shared.journal.as_ref().filter(|_| rebuilt == 0) {
             shared.clear_records(journal, self.number, member).await?;
         }
+        // Nothing is rebuilt any more after a write of another task to it has failed.
+        let is_rebuilt = |rebuilt| match shared.out.get() == Some(Out { member, rebuilt }) {
+            true => Ok(()),
+            false => Err(IoError::of(Kind::Gone, None)),
+        };
         for stripe in rebuilt..shared.layout.stripes() {
             let _held = shared.stripes.hold(&shared.rt, (stripe, stripe + 1)).await;
-            if shared.out.get() != Some(Out { member, rebuilt: stripe }) {
-                return Err(IoError::of(Kind::Gone, None));
-            }
+            is_rebuilt(stripe)?;
             shared.rebuild_stripe(self.number, member, stripe).await?;
+            is_rebuilt(stripe)?;
             shared.out.set(Some(Out { member, rebuilt: stripe + 1 }));
         }
         let Some(journal) = &shared.journal else {
@@ -318,6 +323,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         };
         // Its content must be durable before it is used.
         shared.flush_members(self.number).await?;
+        is_rebuilt(shared.layout.stripes())?;
         shared.out.set(None);
         shared.settle(journal, self.number).await
     }

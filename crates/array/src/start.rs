@@ -43,6 +43,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         if let Some(newest) = newest {
             journal.begin(newest);
             if newest.formed {
+                // Its blocks are not written again: it must not be believed after a cut during the replay.
+                self.settle(journal, number).await.map_err(failed)?;
                 again = self.carry_out_again(journal, number, newest).await.map_err(failed)?;
             }
         }

@@ -11,10 +11,10 @@ use wire::Lba;
 use super::{BLOCK, CHUNK, Event, Ram, Tested, World};
 
 /// Allowed contents of each block: several while a write is in flight.
-type Allowed = Rc<RefCell<Vec<Vec<u8>>>>;
+pub type Allowed = Rc<RefCell<Vec<Vec<u8>>>>;
 
 /// Writes to its own blocks, in stripes shared with other writers.
-async fn write_on(array: Tested, allowed: Allowed, mut rng: Rng, (begin, end): (u64, u64)) {
+pub async fn write_on(array: Tested, allowed: Allowed, mut rng: Rng, (begin, end): (u64, u64)) {
     loop {
         let blocks = 1 + rng.below((end - begin).min(20));
         let lba = begin + rng.below(end - begin - blocks + 1);
@@ -35,7 +35,7 @@ async fn write_on(array: Tested, allowed: Allowed, mut rng: Rng, (begin, end): (
 }
 
 /// Reads all blocks and checks them; from now on only the content read is allowed.
-async fn validate(array: &Tested, allowed: &Allowed) -> Result<(), String> {
+pub async fn validate(array: &Tested, allowed: &Allowed) -> Result<(), String> {
     for lba in 0..array.geometry().blocks {
         let into = array.buffer(BLOCK).expect("a buffer");
         let (into, done) = array.read(Lba(lba), into).await;

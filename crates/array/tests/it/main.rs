@@ -1,5 +1,6 @@
 //! Arrays over RAM disks that fail, lose data at power cuts, and are slow.
 
+mod failures;
 mod journal;
 
 use std::cell::{Cell, RefCell};
@@ -35,10 +36,14 @@ struct State {
     /// RNG of latencies and power cuts.
     rng: RefCell<Rng>,
     gone: Cell<bool>,
+    /// True if it has a volatile cache: otherwise each written block is durable.
+    cached: Cell<bool>,
     /// If set, flushes and FUA have no effect.
     lies: Cell<bool>,
     /// An unreadable block.
     bad: Cell<Option<u64>>,
+    /// A block of which one write fails.
+    refused: Cell<Option<u64>>,
     /// Commands in order; `None` unless a test reads them.
     events: RefCell<Option<Vec<Event>>>,
 }
@@ -59,8 +64,10 @@ impl Ram {
             blocks: RefCell::new(vec![(vec![0; BLOCK], None); blocks as usize]),
             rng: RefCell::new(Rng::for_part(seed, "disk")),
             gone: Cell::new(false),
+            cached: Cell::new(true),
             lies: Cell::new(false),
             bad: Cell::new(None),
+            refused: Cell::new(None),
             events: RefCell::new(None),
         }))
     }
@@ -102,7 +109,7 @@ impl BlockDevice for Ram {
             block_bytes: BLOCK as u32,
             transfer_bytes_max: 8 * BLOCK as u32,
             buffer_align: 4,
-            volatile_cache: true,
+            volatile_cache: self.0.cached.get(),
         }
     }
 
@@ -132,9 +139,14 @@ impl BlockDevice for Ram {
         if let Err(error) = self.work(lba).await {
             return (from, Err(error));
         }
+        let range = lba.0..lba.0 + u64::from(count);
+        if self.0.refused.get().is_some_and(|refused| range.contains(&refused)) {
+            self.0.refused.set(None);
+            return (from, Err(IoError::of(Kind::MediaFailed, Some(lba))));
+        }
         let bad = self.0.bad.get();
         self.0.bad.set(bad.filter(|bad| !(lba.0..lba.0 + u64::from(count)).contains(bad)));
-        let durable = fua && !self.0.lies.get();
+        let durable = (fua || !self.0.cached.get()) && !self.0.lies.get();
         for number in 0..count as usize {
             // The power may fail between any two blocks.
             if number > 0 && self.0.rng.borrow_mut().chance(1, 4) {
@@ -172,7 +184,11 @@ impl BlockDevice for Ram {
         self.geometry().validate_range(lba, blocks.into()).expect("blocks that are there");
         self.work(lba).await?;
         for block in &mut self.0.blocks.borrow_mut()[lba.0 as usize..][..blocks as usize] {
-            block.1 = Some(vec![0; BLOCK]);
+            let zeros = vec![0; BLOCK];
+            *block = match self.0.cached.get() {
+                true => (block.0.clone(), Some(zeros)),
+                false => (zeros, None),
+            };
         }
         Ok(())
     }

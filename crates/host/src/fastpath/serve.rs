@@ -13,6 +13,11 @@ use super::function::{Shared, Through};
 use super::ring::{Overrun, Taker};
 use super::table::{Area, Handle, Memory as HandleMemory, OpenError, Owner};
 
+/// Requests of a ring that are rejected in one turn of the executor. They hold no slot, and on a live bus
+/// cost nothing that is waited for: a caller that sends one for each rejection would keep all others from a
+/// turn.
+const REJECTED_IN_A_TURN: u32 = 8;
+
 /// A ring in service. Dropping it ends the service: its handles are rejected, and freed when the drive has no
 /// command of them any more.
 pub struct Serving<P: HostPort> {
@@ -147,13 +152,14 @@ async fn take<P: HostPort>(core: Rc<Core<P>>, state: Rc<State>, word: BusAddr) {
     state.over.notify(core.rt());
 }
 
-/// Takes all pending requests, as long as Control has free slots.
+/// Takes all pending requests, as long as Control has free slots, and until the service ends.
 async fn take_all<P: HostPort>(core: &Core<P>, state: &State) -> Result<(), Overrun> {
     let index = state.owner as usize;
     let with = |f: &mut dyn FnMut(&mut Taker) -> Result<bool, Overrun>| {
         core.rings.borrow_mut()[index].as_mut().map_or(Ok(false), f)
     };
-    loop {
+    let mut rejected = 0_u32;
+    while !state.stopped.get() {
         let slot = core.place().await;
         let mut request = None;
         let taken = with(&mut |taker| {
@@ -172,6 +178,11 @@ async fn take_all<P: HostPort>(core: &Core<P>, state: &State) -> Result<(), Over
                 taker.give(&response);
                 Ok(true)
             });
+            rejected += 1;
+            if rejected.is_multiple_of(REJECTED_IN_A_TURN) {
+                core.rt().yield_now().await;
+            }
         }
     }
+    Ok(())
 }

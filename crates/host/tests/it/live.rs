@@ -10,8 +10,10 @@ use crate::common::{BLOCK, pattern};
 use bus::HostPort;
 use bus::live::Shared;
 use host::BlockDevice;
+use host::fastpath::{Engine, Options as EngineOptions, Schedule, ring};
 use host::nvme::{Completion, Controller, Doorbell, Options, QueueOptions};
 use runtime::{Log, Rt, STD_CLOCK, Span};
+use wire::fastpath;
 use wire::nvme::io::{Command, Request};
 use wire::{BusAddr, Lba};
 
@@ -228,6 +230,49 @@ fn granted_queue_without_controller_is_given_up() {
             let (_, result) = queue.read(Lba(0), queue.buffer(BLOCK).unwrap()).await;
             assert_eq!(result.unwrap_err().kind, host::Kind::Gone);
             assert_eq!((queue.counters().timeouts, queue.slots_free()), (1, 4));
+        });
+    });
+}
+
+/// A caller that sends requests without a handle as fast as they are rejected must not have the engine's
+/// thread to itself: on a live bus nothing that the engine does for them waits.
+#[test]
+fn rejected_requests_of_a_ring_leave_turns_to_other_tasks() {
+    beside_a_controller(|rt, shared| {
+        let host = shared.host(rt);
+        rt.block_on(async {
+            let wanted = Options { queues: 2, ..Options::default() };
+            let controller = Controller::start(host.clone(), wanted).await.unwrap();
+            let options = EngineOptions {
+                engines: 1,
+                queue: QueueOptions::default(),
+                requests: 64,
+                from: Lba(0),
+                traces: 0,
+                schedule: Schedule::RoundRobin,
+            };
+            let engine =
+                Engine::start(std::slice::from_ref(&host), &controller, options).await.unwrap();
+            let (memory, page) = (host.arena().memory(), host.arena().buffer(ring::BYTES).unwrap());
+            page.zero();
+            let mut caller = ring::Caller::new(memory, page.at()).unwrap();
+            (0..64).for_each(|tag| assert!(caller.send(&fastpath::Request::flush(tag, 0, 9))));
+            let serving = engine.serve(memory, page.at()).unwrap();
+            let (mut passes, mut answered) = (0, 0);
+            while answered < 64 {
+                rt.yield_now().await;
+                passes += 1;
+                answered += std::iter::from_fn(|| caller.receive()).count();
+            }
+            assert!(passes >= 6, "64 requests in {passes} passes");
+            // Some are rejected before the service ends, and none after it.
+            (0..64).for_each(|tag| assert!(caller.send(&fastpath::Request::flush(tag, 0, 9))));
+            rt.yield_now().await;
+            serving.end().await;
+            let answered = std::iter::from_fn(|| caller.receive()).count();
+            assert!((1..64).contains(&answered), "{answered} of 64");
+            engine.stop();
+            controller.shutdown().await.unwrap();
         });
     });
 }

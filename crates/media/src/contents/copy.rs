@@ -18,6 +18,9 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// Bytes of chunks that the receiver has not taken, above which the background copy waits. A chunk copied
 /// because it is about to change is not counted against it: a write never waits.
 const WAITING_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of such chunks at which the copy ends with an error: a drive may be larger than memory, and written
+/// faster than the receiver takes.
+const BEHIND_BYTES_MAX: u64 = 1 << 30;
 
 /// A part of a copy.
 pub enum Chunk {
@@ -66,6 +69,10 @@ impl Copying {
                 chunk += 1;
             }
         }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= BEHIND_BYTES_MAX
     }
 
     fn send(&self, at: u64, bytes: Vec<u8>) -> bool {
@@ -161,6 +168,11 @@ impl Contents {
 
     fn copy_chunk(&mut self, chunk: u64) {
         if self.copy.as_ref().is_none_or(|copy| copy.is_copied(chunk)) {
+            return;
+        }
+        if self.copy.as_ref().is_some_and(|copy| copy.is_behind()) {
+            let failed = Chunk::Failed(Error::CopyBehind { bytes: BEHIND_BYTES_MAX });
+            let _ = self.copy.take().expect("just seen").to.send(failed);
             return;
         }
         let at = chunk * CHUNK_BYTES;
@@ -389,5 +401,12 @@ mod tests {
         assert!(chunks.try_recv().is_err(), "nothing is copied");
         contents.write(0, &[3; 512]).expect("within");
         assert!(chunks.try_recv().is_ok(), "a write does not wait");
+        copied.waiting.store(BEHIND_BYTES_MAX, Ordering::Relaxed);
+        contents.write(1 << 20, &[4; 512]).expect("within");
+        contents.write(2 << 20, &[4; 512]).expect("within");
+        assert!(!contents.copy_some(), "there is no copy any more");
+        let folder = Folder::new("copy-behind");
+        let error = write_image(&folder.0.join("copy"), &copied, &chunks).expect_err("no copy");
+        assert!(matches!(error, Error::CopyBehind { .. }), "{error}");
     }
 }

@@ -95,6 +95,12 @@ pub enum Error {
         /// The image that was to be.
         path: PathBuf,
     },
+    /// The contents were written faster than their copy was taken.
+    #[error("the copy is {bytes} bytes behind the writes to the drive, expected fewer")]
+    CopyBehind {
+        /// Bytes in memory that were copied and not taken.
+        bytes: u64,
+    },
     /// Another [`Contents`](super::Contents), here or in another process, has the file open.
     #[error("{path}: the image is in use, expected to be its only user")]
     InUse {
