@@ -13,6 +13,8 @@ import tempfile
 import time
 import traceback
 
+import building
+
 from . import selftest
 from .cases import CASES, Row
 from .server import die_with_parent
@@ -40,13 +42,12 @@ def arguments():
 
 def programs(asked):
     """The program and the library, built unless they were named."""
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
     if asked.doorbell is None or asked.library is None:
         wanted = ["-p", "doorbell"] if asked.doorbell is None else []
         wanted += ["-p", "doorbell-fnvme"] if asked.library is None else []
-        subprocess.run(["cargo", "build", "--locked", "--quiet", *wanted], cwd=ROOT, check=True)
-    return (os.path.abspath(asked.doorbell or target / "doorbell"),
-            os.path.abspath(asked.library or target / "libfnvme.so"))
+        building.build(*wanted)
+    return (os.path.abspath(asked.doorbell or building.folder() / "doorbell"),
+            os.path.abspath(asked.library or building.folder() / "libfnvme.so"))
 
 
 class Running:

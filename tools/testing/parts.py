@@ -7,6 +7,8 @@ import shutil
 import time
 from pathlib import Path
 
+import building
+
 from . import needs
 from .session import BACKGROUND, NAMED, Part
 from .steps import Failed, Skipped, has, need, output_of, run, try_to
@@ -20,6 +22,12 @@ SHELL = (
     "tools/fuzz", "tools/hostile", "tools/fio-matrix", "tools/record-trace", ".ci/run",
     "tools/guest/inside/*", "rtl/test", "rtl/formal/run",
 )
+
+
+def debug_build():
+    """The debug build, with all that `cargo test` builds."""
+    run("cargo build --locked --workspace --lib --bins --tests --examples")
+    os.environ[building.BUILT] = "1"
 
 
 def check_format():
@@ -170,7 +178,7 @@ def check_fnvme():
     strict = "-std=c11 -Wall -Wextra -Werror"
     flags = f"{strict} -g -O1 -I{crate}/include"
     need("gcc")
-    run("cargo build --locked -p doorbell-fnvme")
+    debug_build()
     Path(out).mkdir(parents=True, exist_ok=True)
     run(f"gcc {flags} -fsanitize=address,undefined -fno-sanitize-recover=all {crate}/tests/c/suite.c"
         f" target/debug/libfnvme.a -lpthread -ldl -lm -o {out}/suite-sanitized")
@@ -182,7 +190,6 @@ def check_fnvme():
         said = output_of(f"{out}/hello", LD_LIBRARY_PATH=f"{out}/prefix/lib").rstrip("\n")
         if said != "hello, drive":
             raise Failed(f"{out}/hello: found {said!r}, expected 'hello, drive'")
-    run("cargo build --locked -p doorbell")
     run(f"gcc {strict} -I{crate}/include {crate}/examples/hello.c target/debug/libfnvme.a -lpthread -ldl -lm"
         f" -o {out}/hello-static")
     run(f"gcc {flags} {crate}/tests/c/no_system_calls.c target/debug/libfnvme.a -lpthread -ldl -lm"
@@ -197,7 +204,6 @@ def check_fnvme():
     run(f"gcc {flags} {crate}/tests/c/suite.c -L{out}/prefix/lib -lfnvme", f"-Wl,-rpath,{os.getcwd()}/{out}/prefix/lib",
         "-lpthread", "-o", f"{out}/suite")
     if has("fio"):
-        run("cargo build --locked -p doorbell-fio-engine")
         run("tools/fio-matrix target/debug/libdoorbell_fio.so 1m")
         try_to(f"tools/fio-nbd {DEBUG} 1m")
         run(f"tools/larger-than-memory {DEBUG} --size 0.5 --limit 0.375 --resident 64")
@@ -218,7 +224,7 @@ def check_python():
         except Failed as reason:
             raise Skipped(f"Python has no venv, or its packages can't be had: {reason}") from reason
         installed.write_bytes(pinned)
-    run("cargo build --locked -p doorbell")
+    debug_build()
     wheels = Path("target/python")
     shutil.rmtree(wheels, ignore_errors=True)
     run(f"{venv}/bin/maturin build --quiet --locked --profile dev --strip --manifest-path {crate}/Cargo.toml --out {wheels}")
@@ -233,6 +239,7 @@ def check_browser():
     # Pages of results in a browser, light and dark, wide and narrow: what they show against the JSON in them.
     need("chromium")
     need("chromedriver")
+    debug_build()
     run("tools/browser --self-test")
     run("tools/browser")
 
@@ -240,7 +247,7 @@ def check_browser():
 def check_gpu():
     # The controller of gpu/ in a thread, with sanitizers; the kernel where there is a CUDA toolkit.
     need("c++")
-    run("cargo build --locked -p doorbell")
+    debug_build()
     run("tools/gpu test")
     run("tools/gpu run --cpu --short")
     try_to("tools/gpu compile")
@@ -254,7 +261,7 @@ def check_fuzz():
 
 def attacks(form):
     """Independent clients and kill campaigns, over every front end and flash plan."""
-    run("cargo build --locked -p doorbell")
+    debug_build()
     run(f"tools/attacks --{form} --doorbell {DEBUG}")
 
 
@@ -332,8 +339,8 @@ PARTS = (
     Part("fuzz", "1.25", check_fuzz, column=BACKGROUND, tools=("c++",)),
     Part("attacks", "1.5", lambda: attacks("short")),
     Part("miri", "0.75", check_miri, column=BACKGROUND, tools=(needs.MIRI,)),
+    Part("guest", "4.25", check_guest, column=BACKGROUND, after=("release", "bare")),
     Part("rtl", "1.5", check_rtl, tools=("verilator", "c++")),
-    Part("guest", "4.25", check_guest, after=("release", "bare")),
     Part("heavy", "10", check_heavy, column=NAMED),
     Part("patches", "10", check_patches, column=NAMED),
     Part("attacks-long", "60", lambda: attacks("long"), column=NAMED),
