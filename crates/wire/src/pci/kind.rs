@@ -1,4 +1,4 @@
-//! What a driver requires of a function before it uses it.
+//! Identity that a driver requires of a function before it uses it.
 
 use core::fmt;
 
@@ -70,6 +70,8 @@ pub struct WrongFunction {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use std::string::ToString;
 
     use super::*;

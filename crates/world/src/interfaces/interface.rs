@@ -64,7 +64,8 @@ pub trait Interface: Sized + 'static {
     /// function.
     const FUNCTION: Option<fn(&Plan) -> Function> = None;
 
-    /// Number of interrupt vectors of its driver, for a host with `queues` queues. Vector 0 is the admin queue's.
+    /// Number of interrupt vectors of its driver, for a host with `queues` queues. Vector 0 is the admin
+    /// queue's.
     fn vectors(queues: u32) -> u32 {
         queues + 1
     }
