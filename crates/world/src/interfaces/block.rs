@@ -131,6 +131,17 @@ impl<P: HostPort> Driver<P> for BlockDriver<P> {
     async fn stop(&self) -> Result<(), DriverError> {
         Ok(self.driver.stop().await?)
     }
+
+    fn notes(&self) -> Vec<String> {
+        let counters = self.driver.counters();
+        let why = match counters.violation {
+            Some(violation) => format!("over the violation {violation:?}"),
+            None => "not ready".to_owned(),
+        };
+        let note =
+            || format!("the device had stopped {} times, the last time {why}", counters.stops);
+        (counters.stops > 0).then(note).into_iter().collect()
+    }
 }
 
 /// Options of the descriptor-block front end from a plan.
