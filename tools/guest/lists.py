@@ -28,6 +28,7 @@ class Bench:
     say: object
     short: bool = False
     bless: bool = False
+    example: Path | None = None
     cuts: int = 0
     passed: int = 0
     failed: list = field(default_factory=list)
@@ -91,7 +92,8 @@ def _over_vfio(bench, name, disk, vectors, devices):
         raise Problem(f"the simulated twin: {ran.stderr}")
     expected = digest(twin, 16 << 20)
     twin.unlink()
-    files = {**jobs(), **programs.for_guest(bench.doorbell),
+    example = bench.example or programs.build_example(bench.say, bench.logs)
+    files = {**jobs(), **programs.for_guest(bench.doorbell), **programs.for_guest(example, "hello"),
              "facts": f"DIGEST={expected}\nVECTORS={vectors}\n".encode()}
     guest = bench.guest(name, "vfio", files, devices=devices, iommu=True)
     try:

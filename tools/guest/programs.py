@@ -1,4 +1,4 @@
-"""Our program as users build it, and the files with which it runs in a guest."""
+"""Our programs as users build them, and the files with which they run in a guest."""
 
 import re
 import subprocess
@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # In a guest. The libraries are those of this machine, with which the program was linked: a guest's own may be older.
 FOLDER = "/guest"
 LIBRARIES = "libraries"
-PROGRAM = "program"
 
 
 def build(say):
@@ -26,6 +25,20 @@ def build(say):
     return ROOT / "target/release/doorbell"
 
 
+def build_example(say, folder):
+    """Builds libfnvme's example, as the test of its other devices does (crates/fnvme/tests/devices.py), and says where
+    it is."""
+    say("building libfnvme's example")
+    crate, example = ROOT / "crates/fnvme", folder / "hello"
+    for words in (["cargo", "build", "--locked", "--package", "doorbell-fnvme"],
+                  ["gcc", "-I", crate / "include", crate / "examples/hello.c", ROOT / "target/debug/libfnvme.a",
+                   "-lpthread", "-ldl", "-lm", "-o", example]):
+        built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise Problem(f"building libfnvme's example: {words[0]}:\n{built.stderr[-3000:]}")
+    return example
+
+
 def libraries(listed):
     """The libraries in what ldd prints of a program, and the loader, by their paths."""
     found = re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", listed, re.MULTILINE)
@@ -35,23 +48,23 @@ def libraries(listed):
     return found, loaders[0]
 
 
-def for_guest(program):
-    """The program's files in a guest, by name; `doorbell` is to be run."""
+def for_guest(program, name="doorbell"):
+    """The program's files in a guest, by name; `name` is to be run."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
     if listed.returncode:
         raise Problem(f"ldd {program}: {listed.stdout}{listed.stderr}")
     paths, loader = libraries(listed.stdout)
     with tempfile.TemporaryDirectory() as folder:
-        stripped = Path(folder) / PROGRAM
+        stripped = Path(folder) / "program"
         # Lines for traces of panics are most of it, and a guest's memory is small.
         subprocess.run(["strip", "-o", stripped, program], check=True)
-        files = {PROGRAM: stripped.read_bytes()}
+        files = {f"{name}-program": stripped.read_bytes()}
     for path in paths:
         files[f"{LIBRARIES}/{Path(path).name}"] = Path(path).read_bytes()
     inside = f"{FOLDER}/{LIBRARIES}"
     # exec: the process that a script starts is the program itself, whose number it then has.
-    files["doorbell"] = (f"#!/bin/sh\nexec {inside}/{Path(loader).name} --library-path {inside} "
-                         f"{FOLDER}/{PROGRAM} \"$@\"\n").encode()
+    files[name] = (f"#!/bin/sh\nexec {inside}/{Path(loader).name} --library-path {inside} "
+                   f"{FOLDER}/{name}-program \"$@\"\n").encode()
     return files
 
 

@@ -14,6 +14,7 @@ use qemu::QemuError;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
 use plan::Plan;
+use wire::pci::FunctionKind;
 use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::NVME;
 use world::pci;
@@ -72,14 +73,14 @@ pub fn run(
         Controller::Socket(socket) => over_socket(plan, socket, wanted, each),
         Controller::VfioUser(socket) => {
             let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-            let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
+            let connection =
+                vfio_user::connect(socket, FunctionKind::NVME, bytes, base, Sharing::Mapped);
             let connection = connection.map_err(RunError::from)?;
             Ok(in_wall_time(|rt| connection.host(rt), wanted, each))
         }
         Controller::Vfio(address) => {
-            let ours = NVME.require_function(plan).map_err(RunError::from)?;
             let function = vfio::Wanted {
-                class: ours.identity.class,
+                kind: FunctionKind::NVME,
                 memory_bytes: plan.host.memory_bytes as usize,
                 memory_base: plan.host.memory_base,
                 vectors: VECTORS,

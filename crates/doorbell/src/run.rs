@@ -58,7 +58,7 @@ pub(super) struct Run {
     /// Live: drive the SSD served at this socket (serve --shm)
     #[arg(long, value_name = "SOCKET")]
     socket: Option<PathBuf>,
-    /// Live: drive the NVMe function of the vfio-user server at this socket
+    /// Live: drive the PCI function of the vfio-user server at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with = "socket")]
     vfio_user: Option<PathBuf>,
     /// Live: drive the PCI function at this address, bound to vfio-pci (needs root, or access to its

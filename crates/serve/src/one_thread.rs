@@ -3,6 +3,7 @@
 use bus::vfio_user::{self, Sharing};
 use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
+use wire::pci::FunctionKind;
 use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 use world::work::Work;
@@ -20,6 +21,7 @@ pub fn in_one_thread(
     options: Options,
 ) -> Result<RunResult, RunError> {
     let function = row.require_function(plan)?;
+    let kind = FunctionKind::of(&function.identity);
     let socket = std::env::temp_dir().join(format!("doorbell-one-{}", std::process::id()));
     let server = vfio_user::Server::bind(&socket).map_err(RunError::of)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
@@ -33,7 +35,8 @@ pub fn in_one_thread(
             drop(give);
             accepted.map(|session| session.run(&server))
         });
-        let connecting = scope.spawn(|| vfio_user::connect(&socket, bytes, base, Sharing::Mapped));
+        let connect = || vfio_user::connect(&socket, kind, bytes, base, Sharing::Mapped);
+        let connecting = scope.spawn(connect);
         let Ok(end) = take.recv() else {
             return Err(RunError::Other(
                 "the client and its server do not understand each other".into(),

@@ -203,8 +203,9 @@ pub fn live_over_vfio_user(
 ) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
-    let connection = connection?;
+    let kind = row.require_kind(plan)?;
+    check_vectors(row, plan, work)?;
+    let connection = vfio_user::connect(socket, kind, bytes, base, Sharing::Mapped)?;
     let note = connection.note();
     let mut run_result = over_bus(row, plan, work, options, |rt| {
         let host = connection.host(rt);
@@ -213,6 +214,25 @@ pub fn live_over_vfio_user(
     })?;
     run_result.notes.extend(note);
     Ok(run_result)
+}
+
+/// Number of interrupt vectors that the driver uses.
+fn vectors(row: &Row, plan: &Plan, work: &Work) -> u16 {
+    match plan.host.completion {
+        Completion::Polled | Completion::Hybrid => 0,
+        Completion::Interrupt => (row.vectors)(queues(plan, work) as u32) as u16,
+    }
+}
+
+/// Checks that the function of a vfio-user server has vectors enough.
+fn check_vectors(row: &Row, plan: &Plan, work: &Work) -> Result<(), CheckError> {
+    let wanted = vectors(row, plan, work);
+    if wanted <= vfio_user::limits::VECTORS {
+        return Ok(());
+    }
+    let found = format!("{}, whose driver uses {wanted} interrupt vectors", queues(plan, work));
+    let expected = format!("fewer: a function has {}", vfio_user::limits::VECTORS);
+    Err(CheckError::found(plan, "host.queues", found, expected))
 }
 
 /// Checks a plan whose device is in another process or hardware.
@@ -270,16 +290,11 @@ pub fn live_over_vfio(
     address: &str,
 ) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
-    let ours = row.require_function(plan)?;
     let wanted = vfio::Wanted {
-        class: ours.identity.class,
+        kind: row.require_kind(plan)?,
         memory_bytes: plan.host.memory_bytes as usize,
         memory_base: plan.host.memory_base,
-        vectors: match plan.host.completion {
-            Completion::Polled | Completion::Hybrid => 0,
-            // Vector 0 is for the admin queue, then one per I/O queue.
-            Completion::Interrupt => queues(plan, work) as u16 + 1,
-        },
+        vectors: vectors(row, plan, work),
     };
     let function = vfio::Function::open(address, &wanted)?;
     over_bus(row, plan, work, options, |rt| {

@@ -21,6 +21,7 @@ use host::BlockDevice;
 use host::nvme::Controller;
 use host::nvme::threads::{Granter, Queues, granter};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
+use wire::pci::FunctionKind;
 
 use crate::drive::BETWEEN_RESETS;
 use crate::engine::{self, Checks, Progress};
@@ -164,7 +165,8 @@ pub fn live_in_host_threads(
             host_threads.run_all(&options, traces, &mut client).map(RunResult::of)
         }
         Where::VfioUser(socket) => {
-            let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
+            let connection =
+                vfio_user::connect(socket, FunctionKind::NVME, bytes, base, Sharing::Mapped);
             let mut connection = Arc::new(connection?);
             let note = connection.note();
             let host_threads = host_threads(Bus::VfioUser(connection.clone()), true);

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::string::String;
 use std::vec::Vec;
 
+use wire::pci::WrongFunction;
+
 use super::abi::AnswerError;
 
 /// Error of opening a function.
@@ -107,14 +109,9 @@ pub enum VfioErrorKind {
     /// VFIO's device is no PCI function.
     #[error("VFIO says that it is not a PCI function")]
     NotPci,
-    /// The function has another class.
-    #[error("it is of class {found:06x}, expected {expected:06x}")]
-    Class {
-        /// Base class, subclass and programming interface of the function.
-        found: u32,
-        /// Those that the driver requires.
-        expected: u32,
-    },
+    /// The function is not the driver's.
+    #[error(transparent)]
+    Kind(#[from] WrongFunction),
     /// The registers cannot be mapped from the first on.
     #[error("its registers (BAR 0, {bytes} bytes) cannot be mapped from the first on")]
     NotMappable {

@@ -15,6 +15,7 @@ use crate::fd::Eventfd;
 use crate::memfd::Memfd;
 use crate::{BUFFER_ALIGN, Memory};
 use wire::BusAddr;
+use wire::pci::FunctionKind;
 
 /// VFIO's API version, and its IOMMU model "type 1, version 2".
 const API_VERSION: i32 = 0;
@@ -36,7 +37,6 @@ const IRQ_EVENTS: u32 = 1 << 2 | 1 << 5;
 
 /// Offsets in configuration space, and bits of the command register (PCI Local Bus 3.0, 6.2).
 const COMMAND: u64 = 4;
-const CLASS: u64 = 8;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_MASTER: u16 = 1 << 2;
 const COMMAND_NO_INTX: u16 = 1 << 10;
@@ -48,8 +48,8 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Requirements of a driver.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Base class, subclass and programming interface, as in `0x01_08_02`.
-    pub class: u32,
+    /// Function that it can drive.
+    pub kind: FunctionKind,
     /// Host memory to share with the function, bytes; rounded up to a page.
     pub memory_bytes: usize,
     /// Bus address of that memory.
@@ -127,7 +127,7 @@ fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, VfioEr
     let asked = Device { file: &device };
     let resettable = asked.is_pci_and_resettable()?;
     let config = asked.region(CONFIG)?.offset;
-    asked.validate_class(config, wanted.class)?;
+    wanted.kind.validate(&asked.read_config(config)?)?;
     if resettable {
         sys::plain(device.as_fd(), Plain::DeviceReset, 0)
             .map_err(VfioErrorKind::system("resetting it"))?;
@@ -248,14 +248,6 @@ impl Device<'_> {
         read.map(|()| bytes).map_err(VfioErrorKind::system("reading its configuration"))
     }
 
-    fn validate_class(&self, config: u64, wanted: u32) -> Result<(), VfioErrorKind> {
-        let class = u32::from_le_bytes(self.read_config(config + CLASS)?) >> 8;
-        if class == wanted {
-            return Ok(());
-        }
-        Err(VfioErrorKind::Class { found: class, expected: wanted })
-    }
-
     fn change_command(&self, config: u64, on: u16, off: u16) -> Result<(), VfioErrorKind> {
         let command = u16::from_le_bytes(self.read_config(config + COMMAND)?);
         let command = (command | on) & !off;
@@ -326,7 +318,7 @@ mod tests {
 
     fn wanted() -> Wanted {
         Wanted {
-            class: 0x01_08_02,
+            kind: FunctionKind::NVME,
             memory_bytes: 4096,
             memory_base: BusAddr(0x1_0000_0000),
             vectors: 0,

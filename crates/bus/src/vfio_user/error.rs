@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::string::String;
 
 use wire::BusAddr;
+use wire::pci::WrongFunction;
 use wire::vfio_user::{DeviceInfo, Header, SparseArea, VERSION_MAJOR, VERSION_MINOR, Version};
 
 use super::limits;
@@ -168,6 +169,9 @@ pub enum SessionError {
     /// The server's device is no PCI function.
     #[error("{0:?}: a PCI function was expected")]
     NotPci(DeviceInfo),
+    /// The server's function is not the driver's.
+    #[error(transparent)]
+    Kind(#[from] WrongFunction),
     /// The register window has no valid length.
     #[error("a window of {bytes} bytes: 1 to {max} were expected")]
     WindowLength {

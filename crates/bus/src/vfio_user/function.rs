@@ -4,6 +4,7 @@ use core::ops::Range;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::vec::Vec;
 
 use crate::memfd::Memfd;
 use crate::{Masks, Memory};
@@ -17,13 +18,12 @@ pub struct Function {
     pub identity: Identity,
     /// Length of the registers, bytes; a multiple of 4096.
     pub register_bytes: u32,
-    /// Offset of the registers that a client may map and write without restriction: doorbells. A multiple
-    /// of 4096.
-    pub mapped_from: u32,
-    /// Registers below `mapped_from` that a client may write. The others are read-only.
-    pub writable: &'static [Range<u32>],
-    /// Two registers below `mapped_from` that are one mask word whose bits a client sets and clears. While
-    /// bit 0 is set the interrupt pin is masked.
+    /// Registers that a client may map and write without restriction: doorbells. Whole pages of 4096 bytes.
+    pub mapped: Range<u32>,
+    /// Registers outside `mapped` that a client may write. The others are read-only.
+    pub writable: Vec<Range<u32>>,
+    /// Two registers outside `mapped` that are one mask word whose bits a client sets and clears. While bit 0
+    /// is set the interrupt pin is masked.
     pub masks: Option<Masks>,
 }
 
@@ -36,41 +36,46 @@ pub(super) struct Registers {
     /// window.
     doorbells: Memory,
     file: Arc<Memfd>,
-    mapped_from: u32,
+    mapped: (u32, u32),
     bytes: u32,
-    writable: &'static [Range<u32>],
+    writable: Arc<[Range<u32>]>,
     masks: Option<Masks>,
 }
 
 impl Registers {
     /// Creates new registers, all zero: the mappings of an earlier client do not reach them.
     pub fn new(function: &Function) -> io::Result<Registers> {
-        let (bytes, mapped_from) = (function.register_bytes, function.mapped_from);
-        assert!(bytes.is_multiple_of(4096) && mapped_from.is_multiple_of(4096));
-        assert!(0 < mapped_from && mapped_from < bytes, "registers of both kinds");
-        let file = Memfd::new("doorbell-registers", bytes as usize)?;
+        let (bytes, Range { start, end }) = (function.register_bytes, function.mapped.clone());
+        assert!([bytes, start, end].iter().all(|at| at.is_multiple_of(4096)));
+        assert!(0 < start && start < end && end <= bytes, "registers of both kinds");
+        let file = Memfd::new("doorbell-registers", end as usize)?;
         // Guarded: a client has a descriptor and may punch holes, and the kernel may have no page to fill
         // them.
         let doorbells = Memory::map_guarded(file.as_fd(), 0, file.bytes(), BusAddr(0), true)?;
         Ok(Registers {
-            control: Memory::private(mapped_from as usize, BusAddr(0)),
+            control: Memory::private(bytes as usize, BusAddr(0)),
             doorbells,
             file: Arc::new(file),
-            mapped_from,
+            mapped: (start, end),
             bytes,
-            writable: function.writable,
+            writable: function.writable.as_slice().into(),
             masks: function.masks,
         })
     }
 
     /// The mappable range, and the file that holds it at the same offset.
     pub fn mapped(&self) -> (Range<u32>, BorrowedFd<'_>) {
-        (self.mapped_from..self.bytes, self.file.as_fd())
+        (self.mapped.0..self.mapped.1, self.file.as_fd())
+    }
+
+    #[inline]
+    fn is_mapped(&self, register: u32) -> bool {
+        self.mapped.0 <= register && register < self.mapped.1
     }
 
     #[inline]
     fn memory(&self, register: u32) -> &Memory {
-        if register < self.mapped_from { &self.control } else { &self.doorbells }
+        if self.is_mapped(register) { &self.doorbells } else { &self.control }
     }
 
     /// Loads the word at this offset. Returns all ones if there is none.
@@ -139,7 +144,7 @@ impl Registers {
     }
 
     fn may_write(&self, word: u32) -> bool {
-        word >= self.mapped_from || self.writable.iter().any(|range| range.contains(&word))
+        self.is_mapped(word) || self.writable.iter().any(|range| range.contains(&word))
     }
 }
 
@@ -166,8 +171,8 @@ pub(super) mod tests {
                 serial: 1,
             },
             register_bytes: 0x2000,
-            mapped_from: 0x1000,
-            writable: &[0x14..0x18, 0x24..0x38],
+            mapped: 0x1000..0x2000,
+            writable: std::vec![0x14..0x18, 0x24..0x38],
             masks: Some(Masks { set: 0xc, clear: 0x10 }),
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::vec::Vec;
 
 use wire::BusAddr;
-use wire::pci::{CONFIG_BYTES, offset};
+use wire::pci::{CONFIG_BYTES, FunctionKind, NAMED_BYTES, command as pci_command, offset};
 use wire::vfio_user::{
     DeviceInfo, DmaMap, IrqInfo, IrqSet, RegionAccess, RegionInfo, SparseArea, SparseMmap,
     VERSION_MAJOR, VERSION_MINOR, Version, command, device, irq, region,
@@ -31,7 +31,7 @@ const WINDOW_BYTES_MAX: u64 = 1 << 24;
 /// Data type "eventfd", action "trigger".
 const SIGNAL: u32 = 1 << 2 | 1 << 5;
 /// Command register: memory space and bus mastering enabled.
-const COMMAND_ON: u16 = 0b110;
+const COMMAND_ON: u16 = pci_command::MEMORY | pci_command::BUS_MASTER;
 /// MSI-X enable, in the upper byte of its message control.
 const MSIX_ON: u8 = 0x80;
 
@@ -44,14 +44,15 @@ pub enum Sharing {
     Messages,
 }
 
-/// Connects to the server that listens at `path`, and sets up its function: `memory_bytes` bytes of memory
-/// at bus address `memory_base`, interrupts, bus mastering.
+/// Connects to the server that listens at `path`, and sets up its function of this kind: `memory_bytes` bytes
+/// of memory at bus address `memory_base`, interrupts, bus mastering.
 ///
 /// # Errors
-/// If no server listens there, its answers are malformed, or it takes longer than [`limits::ANSWER`]. Names
-/// the failed step.
+/// If no server listens there, its function is of another kind, its answers are malformed, or it takes longer
+/// than [`limits::ANSWER`]. Names the failed step.
 pub fn connect(
     path: &Path,
+    kind: FunctionKind,
     memory_bytes: usize,
     memory_base: BusAddr,
     sharing: Sharing,
@@ -63,13 +64,17 @@ pub fn connect(
     let (memory, file) = memory.map_err(VfioUserErrorKind::Memory).map_err(failed)?;
     let connection = Connection::start(socket, path, memory);
     let connection = connection.map_err(VfioUserErrorKind::Start).map_err(failed)?;
-    set_up(connection, (sharing == Sharing::Mapped).then_some(&file))
+    set_up(connection, kind, (sharing == Sharing::Mapped).then_some(&file))
         .map_err(VfioUserErrorKind::SetUp)
         .map_err(failed)
 }
 
 /// Queries and sets up the function. The server may map `memory`; if it is `None`, it uses messages.
-fn set_up(mut connection: Connection, memory: Option<&Memfd>) -> Result<Connection, SessionError> {
+fn set_up(
+    mut connection: Connection,
+    kind: FunctionKind,
+    memory: Option<&Memfd>,
+) -> Result<Connection, SessionError> {
     let theirs = agree(&connection)?;
     let info: DeviceInfo = connection.ask(
         command::DEVICE_INFO,
@@ -79,6 +84,10 @@ fn set_up(mut connection: Connection, memory: Option<&Memfd>) -> Result<Connecti
     if flags & device::PCI == 0 || info.regions.get() <= region::CONFIG {
         return Err(SessionError::NotPci(info));
     }
+    // Before the reset: another driver's function stays as it is.
+    let mut named = [0; NAMED_BYTES];
+    connection.read_config(0, &mut named)?;
+    kind.validate(&named)?;
     if flags & device::RESET != 0 {
         connection.link.call(command::RESET, &[], &[])?;
     }

@@ -11,6 +11,7 @@ use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use crate::common::{Folder, Server, doorbell, output_of, over_socket, plan};
 use bus::vfio_user::{self, Sharing};
 use plan::built_in;
+use wire::pci::FunctionKind;
 use workload::verify::Ledger;
 use world::interfaces::Driver;
 
@@ -212,7 +213,8 @@ fn small_changes_go_to_journal_and_state_file_stays() {
     let (socket, base) = (folder.path("socket"), plan("small-flash", &[]).host.memory_base);
     let (state, bytes, mut journal) = files(&folder);
     for client in 0..4 {
-        let connected = vfio_user::connect(&socket, 1 << 20, base, Sharing::Mapped);
+        let connected =
+            vfio_user::connect(&socket, FunctionKind::NVME, 1 << 20, base, Sharing::Mapped);
         server.expect_event("client connected");
         drop(connected.expect("the server accepts"));
         server.expect_event("client disconnected");

@@ -44,16 +44,16 @@ impl Way {
                 Way::Served(shared, far)
             }
             Drive::VfioUser(path) => {
-                Way::VfioUser(vfio_user::connect(path, bytes, base, Sharing::Mapped)?)
+                let kind = FASTPATH.require_kind(plan)?;
+                Way::VfioUser(vfio_user::connect(path, kind, bytes, base, Sharing::Mapped)?)
             }
             Drive::Vfio(address) => {
-                let class = FASTPATH.require_function(plan)?.identity.class;
+                let kind = FASTPATH.require_kind(plan)?;
                 let vectors = match plan.host.completion {
                     Completion::Polled | Completion::Hybrid => 0,
                     Completion::Interrupt => VECTORS,
                 };
-                let wanted =
-                    vfio::Wanted { class, memory_bytes: bytes, memory_base: base, vectors };
+                let wanted = vfio::Wanted { kind, memory_bytes: bytes, memory_base: base, vectors };
                 Way::Vfio { address: address.clone(), wanted }
             }
         };

@@ -9,7 +9,7 @@ use wire::BusAddr;
 use wire::block::descriptor::{
     BYTES, CONTROL_AT, Command, Control as Word, Descriptor, PAGE_BYTES,
 };
-use wire::block::registers::{BLOCK, Block, Limits, OFFSET};
+use wire::block::registers::{self as register, BLOCK, Block, Limits, OFFSET};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::bios::{Bios, Stage as BioStage};
@@ -34,6 +34,11 @@ pub struct Counters {
     pub resets: u64,
     /// Waits for more descriptors, by the sizing policy.
     pub waits: u64,
+    /// Number of times that STATUS showed a device that had stopped while it had a block.
+    pub stops: u64,
+    /// Protocol violation of ours that it reported when it last stopped; `None`: it was not ready, or all
+    /// bits read as ones.
+    pub violation: Option<register::Violation>,
 }
 
 /// Reason why a descriptor is invalid. The number appears in the event log.

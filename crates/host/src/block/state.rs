@@ -2,7 +2,9 @@
 
 use bus::HostPort;
 use runtime::Span;
-use wire::block::registers::{CONTROL, Control, OFFSET, RING, SHAPE, STATUS, Shape, Status};
+use wire::block::registers::{
+    CONTROL, Control, OFFSET, RING, SHAPE, STATUS, Shape, Status, Violation,
+};
 
 use super::Completion;
 use super::bios::Stage as BioStage;
@@ -11,6 +13,28 @@ use crate::lifecycle::{HasLifecycle, Lifecycle, State};
 use crate::{InitError, Kind, quarantine, register};
 
 impl<P: HostPort> Ring<P> {
+    /// Reads the state of a device whose block makes no progress. Returns true if it does not work on it: it
+    /// has stopped over a protocol violation, it was reset by another, or it does not answer.
+    pub async fn has_device_stopped(&self) -> bool {
+        let version = self.lifecycle.changed.version();
+        let found = self.port.read32(STATUS).await;
+        if self.lifecycle.changed.version() != version {
+            // The state was that of before a reset of our own.
+            return false;
+        }
+        let status = Status::from_bits(found);
+        let works = found != u32::MAX && status.ready() && status.violation() == 0;
+        if !works {
+            let violation = Violation::from_bits(status.violation()).filter(|_| status.ready());
+            self.count(|counters| {
+                counters.stops += 1;
+                counters.violation = violation;
+            });
+            self.rt().log("host", "stopped", u64::from(status.violation()), found.into());
+        }
+        !works
+    }
+
     fn fail_all(&self, kind: Kind) {
         for count in self.bios.all() {
             self.bios.bio(count).stage.set(BioStage::Ended(Err(kind)));

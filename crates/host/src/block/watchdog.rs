@@ -1,4 +1,4 @@
-//! Watchdog: late blocks, invalid descriptors, unresponsive devices.
+//! Watchdog: late blocks, invalid descriptors, devices that have stopped, unresponsive devices.
 
 use alloc::rc::Rc;
 
@@ -41,7 +41,9 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
         } else {
             (of, looks) = (now, 0);
         }
-        if looks >= TICKS_PER_TIMEOUT || ring.lifecycle.distrusted.get() {
+        let is_lost = looks >= TICKS_PER_TIMEOUT || ring.lifecycle.distrusted.get();
+        // STATUS is read only while a block makes no progress: a register read stalls a core.
+        if is_lost || looks > 0 && ring.has_device_stopped().await {
             // The reset itself reports whether the device is gone.
             let _ = ring.reset().await;
             (of, looks) = (None, 0);

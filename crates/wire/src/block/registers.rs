@@ -27,12 +27,16 @@ pub const CONTROL: u32 = 0x2c;
 pub const STATUS: u32 = 0x30;
 /// Offset of the count of the first descriptor of the announced block. Host: before [`BLOCK`], and for the
 /// first block before enabling.
-pub const OFFSET: u32 = 0x38;
+pub const OFFSET: u32 = ANNOUNCEMENT;
 /// Offset of [`Block`]. Host: a write announces a block.
-pub const BLOCK: u32 = 0x3c;
+pub const BLOCK: u32 = ANNOUNCEMENT + 4;
 
-/// The length of the register block, bytes.
-pub const BLOCK_BYTES: u32 = 0x40;
+/// Offset of the registers that announce blocks. They have a page of their own, which a host may map without
+/// reaching the others.
+pub const ANNOUNCEMENT: u32 = 0x1000;
+
+/// The length of all registers, bytes.
+pub const BLOCK_BYTES: u32 = ANNOUNCEMENT + 8;
 
 /// Limits of the device.
 #[bitfield(u32)]

@@ -40,6 +40,9 @@ pub mod class {
     pub const BRIDGE: u8 = 0x06;
     /// Base class, subclass and programming interface of an NVMe controller.
     pub const NVME: u32 = 0x01_0802;
+    /// Base class, subclass and programming interface of a mass storage controller whose registers its vendor
+    /// defines.
+    pub const OTHER_STORAGE: u32 = 0x01_8000;
 }
 
 /// Layout of the header's second half.

@@ -19,6 +19,7 @@ pub mod bar;
 pub mod capability;
 mod config;
 mod header;
+mod kind;
 
 pub use address::{BUSES, Bdf, DEVICES, FUNCTIONS, Pin};
 pub use config::{
@@ -28,3 +29,4 @@ pub use config::{
 pub use header::{
     Buses, Header, Layout, STATUS_CAPABILITIES, Space, Window, Words, class, command,
 };
+pub use kind::{FunctionKind, NAMED_BYTES, WrongFunction};

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::block as front;
 use device::faults::Faults;
@@ -10,6 +11,7 @@ use host::{InitError, block as driver};
 use super::stages::{ABOVE_DRIVER, joined};
 use super::{Driver, Interface, Row};
 use crate::error::{CheckError, DriverError};
+use crate::function;
 use crate::medium::BackingStore;
 use plan::{BlockSizing, Plan};
 
@@ -71,8 +73,15 @@ impl Interface for Block {
         Ok(())
     }
 
+    const FUNCTION: Option<fn(&Plan) -> Function> =
+        Some(|plan| function::block(plan, Block::register_bytes(plan)));
+
     fn register_bytes(_: &Plan) -> u32 {
         wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
+    }
+
+    fn vectors(_: u32) -> u32 {
+        1
     }
 
     /// One trace queue by ring entry, and one by request.
@@ -121,6 +130,17 @@ impl<P: HostPort> Driver<P> for BlockDriver<P> {
 
     async fn stop(&self) -> Result<(), DriverError> {
         Ok(self.driver.stop().await?)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let counters = self.driver.counters();
+        let why = match counters.violation {
+            Some(violation) => format!("over the violation {violation:?}"),
+            None => "not ready".to_owned(),
+        };
+        let note =
+            || format!("the device had stopped {} times, the last time {why}", counters.stops);
+        (counters.stops > 0).then(note).into_iter().collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use device::{dcx as front, nvme as nvme_front};
@@ -16,6 +17,7 @@ use host::nvme as driver;
 use super::nvme::options;
 use super::{Driver, Interface, Nvme, NvmeDriver, Row};
 use crate::error::{CheckError, DriverError};
+use crate::function;
 use crate::medium::{BackingStore, NvmeStore, Reach};
 use plan::{DcxTags, Plan};
 use runtime::Span;
@@ -65,9 +67,19 @@ impl Interface for Dcx {
         Ok(())
     }
 
+    const FUNCTION: Option<fn(&Plan) -> Function> = Some(|plan| {
+        let front = dcx_options(plan);
+        function::dcx(plan, front.block, front.queues, Dcx::register_bytes(plan))
+    });
+
     fn register_bytes(plan: &Plan) -> u32 {
         let front = dcx_options(plan);
         (front.block + front.block_bytes()).next_multiple_of(4096)
+    }
+
+    /// Those of NVMe, followed by one per queue of DC Express.
+    fn vectors(queues: u32) -> u32 {
+        2 * queues + 1
     }
 
     /// Those of NVMe, followed by those of DC Express.

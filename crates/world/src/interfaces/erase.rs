@@ -61,6 +61,7 @@ impl Row {
             register_bytes: I::register_bytes,
             members: I::members,
             function: I::FUNCTION,
+            vectors: I::vectors,
             trace_queues: I::trace_queues,
             own_cores: I::own_cores,
             reserved_cores: I::reserved_cores,

@@ -64,6 +64,12 @@ pub trait Interface: Sized + 'static {
     /// function.
     const FUNCTION: Option<fn(&Plan) -> Function> = None;
 
+    /// Number of interrupt vectors of its driver, for a host with `queues` queues. Vector 0 is the admin
+    /// queue's.
+    fn vectors(queues: u32) -> u32 {
+        queues + 1
+    }
+
     /// Number of trace queues of its driver, for a host with `queues` queues.
     fn trace_queues(queues: u32) -> u32 {
         queues + 1

@@ -17,6 +17,7 @@ use ftl::Stats;
 use host::{BlockDevice, Deallocated, Geometry, InitError, IoError};
 use runtime::Rt;
 use wire::Lba;
+use wire::pci::FunctionKind;
 
 use super::collections::Collector;
 use super::divided::Side;
@@ -57,6 +58,8 @@ pub struct Row {
     pub members: fn(&Plan) -> Option<&plan::Array>,
     /// PCI function of the device; none: not a PCI function.
     pub function: Option<fn(&Plan) -> Function>,
+    /// Number of interrupt vectors of its driver.
+    pub vectors: fn(u32) -> u32,
     /// Number of trace queues of its driver.
     pub trace_queues: fn(u32) -> u32,
     /// Additional cores for the driver alone.
@@ -156,6 +159,14 @@ impl Row {
         self.require_live()?;
         let function = self.function.ok_or(CheckError::NoFunction { interface: self.name })?;
         Ok(function(plan))
+    }
+
+    /// The PCI functions that its driver can drive.
+    ///
+    /// # Errors
+    /// As [`require_function`](Row::require_function).
+    pub fn require_kind(&self, plan: &Plan) -> Result<FunctionKind, CheckError> {
+        Ok(FunctionKind::of(&self.require_function(plan)?.identity))
     }
 
     /// Checks that the interface supports live worlds.

@@ -6,7 +6,7 @@ use device::block::Options;
 use proptest::prelude::*;
 use runtime::{Rng, Span};
 use wire::block::descriptor::{Descriptor, Status};
-use wire::block::registers::{BLOCK, BLOCK_BYTES, CONTROL, RING, STATUS, Violation};
+use wire::block::registers::{ANNOUNCEMENT, BLOCK, CONTROL, RING, SHAPE, Violation};
 use zerocopy::FromBytes;
 
 use crate::raw::block::{ENTRIES, World, options};
@@ -113,10 +113,9 @@ proptest! {
                 match rng.below(8) {
                     0 => {
                         // Registers that a host can write.
-                        let register = RING + 4 * rng.below(u64::from((BLOCK_BYTES - RING) / 4)) as u32;
-                        if register != STATUS {
-                            world.host.write32(register, rng.next_u64() as u32);
-                        }
+                        let registers = [RING, RING + 4, SHAPE, CONTROL, ANNOUNCEMENT, BLOCK];
+                        let register = registers[rng.below(6) as usize];
+                        world.host.write32(register, rng.next_u64() as u32);
                     }
                     1 => {
                         let bytes: Vec<u8> = (0..32).map(|_| rng.below(256) as u8).collect();

@@ -36,7 +36,7 @@ pub fn bus_spec(device_costs: &[(&'static str, Span)]) -> SimSpec {
         },
         memory_base: BusAddr(0x1_0000_0000),
         memory_bytes: 4 << 20,
-        register_bytes: 0x1000,
+        register_bytes: 0x2000,
         masks: None,
         relaxed_ordering: false,
         cores: 1,

@@ -11,6 +11,7 @@ use std::thread;
 use bus::HostPort;
 use bus::vfio_user::Sharing;
 use runtime::{Log, Rt, STD_CLOCK};
+use wire::pci::FunctionKind;
 
 use crate::common::{Folder, output_of};
 use crate::vfio_user::raw::{receive_with, send_with};
@@ -83,7 +84,13 @@ fn doorbell_page_in_disk_file_is_mapped() {
     file.set_len(1 << 20).expect("room");
     let seen = file.try_clone().expect("a descriptor");
     let socket = proxy(&folder, &server.socket, Some(file));
-    let connection = bus::vfio_user::connect(&socket, 1 << 20, wire::BusAddr(0), Sharing::Mapped);
+    let connection = bus::vfio_user::connect(
+        &socket,
+        FunctionKind::NVME,
+        1 << 20,
+        wire::BusAddr(0),
+        Sharing::Mapped,
+    );
     let connection = connection.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(connection.note(), None);
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -104,7 +111,13 @@ fn doorbell_page_beyond_end_of_file_is_rejected() {
     let path = folder.file("doorbells", "");
     let file = File::options().read(true).write(true).open(path).expect("a file");
     let socket = proxy(&folder, &server.socket, Some(file));
-    let connection = bus::vfio_user::connect(&socket, 1 << 20, wire::BusAddr(0), Sharing::Mapped);
+    let connection = bus::vfio_user::connect(
+        &socket,
+        FunctionKind::NVME,
+        1 << 20,
+        wire::BusAddr(0),
+        Sharing::Mapped,
+    );
     let connection = connection.unwrap_or_else(|error| panic!("{error}"));
     let note = connection.note().expect("it can't be mapped");
     assert!(note.contains("doorbells: mapping it: "), "{note}");

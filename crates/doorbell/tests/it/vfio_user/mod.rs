@@ -6,6 +6,7 @@
 
 mod doorbells;
 mod exhaustion;
+mod functions;
 mod hostile;
 mod kills;
 mod memory;

@@ -7,6 +7,7 @@ use bus::live::LiveHost;
 use bus::vfio_user::Sharing;
 use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK};
+use wire::pci::FunctionKind;
 use world::interfaces::{Interface, Nvme};
 
 use crate::common::{CommandOutput, Folder, assert_verified, doorbell, mixed, output_of};
@@ -37,7 +38,8 @@ pub fn driven<T>(
     body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
 ) -> T {
     let bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
-    let connection = bus::vfio_user::connect(socket, bytes, plan.host.memory_base, sharing);
+    let connection =
+        bus::vfio_user::connect(socket, FunctionKind::NVME, bytes, plan.host.memory_base, sharing);
     let connection = connection.unwrap_or_else(|error| panic!("{error}"));
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let host = connection.host(&rt);

@@ -4,6 +4,7 @@ use host::block::{Driver, Options};
 use host::{BlockDevice, InitError, Kind};
 use runtime::Span;
 use wire::Lba;
+use wire::block::registers::{Status, Violation};
 
 use super::fake::{Play, Traits};
 use super::world::{BOUND, COMPLETIONS, World, all, options};
@@ -37,6 +38,43 @@ fn lost_block_announced_again_after_reset() {
                 assert_eq!(driver.counters().resets, 1);
                 assert_eq!(disk.requests(), 0);
                 world.read(&disk, 32, 512).await;
+            });
+        }
+    }
+}
+
+/// The device's state while it has a block: ready and without a violation it is at work, and its block has
+/// the whole time-out; in every other state the ring is reset as soon as a check has seen no progress.
+#[test]
+fn stopped_device_is_reset_before_time_out() {
+    let ready = Status::new().with_ready(true);
+    let stopped = |violation| ready.with_violation(violation).with_count(3);
+    for (status, stops, violation) in [
+        (ready, 0, None),
+        (stopped(Violation::Owner as u8), 1, Some(Violation::Owner)),
+        (stopped(Violation::Unreachable as u8), 1, Some(Violation::Unreachable)),
+        (stopped(200), 1, None),
+        (Status::new(), 1, None),
+        (Status::from_bits(u32::MAX), 1, None),
+    ] {
+        for completion in COMPLETIONS {
+            let play = move |block, _, _: &[_]| match block {
+                2 => Play::Stops(status),
+                _ => Play::Whole(Span::us(2), Vec::new()),
+            };
+            let world = World::new(Traits { play: Box::new(play), ..Traits::default() });
+            world.rt.block_on(async {
+                let (driver, disk) = world.start(Options { completion, ..options() }).await;
+                let begun = world.rt.now();
+                assert_eq!(kinds(&world, &disk, 12).await, vec![Ok(()); 12], "{status:?}");
+                let took = world.rt.now().since(begun);
+                let counters = driver.counters();
+                assert_eq!((counters.resets, counters.stops), (1, stops), "{status:?}");
+                assert_eq!(counters.violation, violation, "{status:?}");
+                // The time-out of 2 ms has eight checks; the second of them sees a block that is still.
+                let is_early = took < Span::us(600);
+                assert_eq!(is_early, stops > 0, "{status:?}: {took}");
+                assert!(took < Span::us(2500), "{status:?}: {took}");
             });
         }
     }

@@ -30,6 +30,8 @@ pub enum Play {
     Writes(Vec<(u32, Descriptor)>),
     /// The device never answers.
     Never,
+    /// It shows this STATUS, and never answers.
+    Stops(Ready),
 }
 
 /// Chooses the handling of the n-th block from its number and the count of its first descriptor.
@@ -225,6 +227,10 @@ impl Fake {
                 self.signal(open);
             }
             Play::Never => core::future::pending().await,
+            Play::Stops(status) => {
+                self.device.store(STATUS, status.into_bits());
+                core::future::pending().await
+            }
         }
     }
 

@@ -90,7 +90,7 @@ pub fn bus_spec() -> SimSpec {
         },
         memory_base: BusAddr(0x1_0000_0000),
         memory_bytes: 4 << 20,
-        register_bytes: 0x1000,
+        register_bytes: 0x2000,
         relaxed_ordering: false,
         cores: 1,
         poll: Span::ns(20),
