@@ -14,6 +14,8 @@ use plan::Plan;
 pub const VENDOR: u16 = 0x0db1;
 /// See [`VENDOR`].
 const DEVICE: u16 = 0x0001;
+/// Device Serial Number of the first drive; those of others follow.
+const SERIAL: u64 = u64::from_le_bytes(*b"doorbell");
 /// BAR of the MSI-X table.
 const MSIX_BAR: u8 = 4;
 /// Writable registers below the doorbells.
@@ -46,7 +48,7 @@ pub fn nvme(plan: &Plan, register_bytes: u32) -> Function {
             pin: Pin::A,
             link_generation: generation.expect("all are listed") as u8 + 1,
             link_lanes: plan.link.lanes,
-            serial: u64::from_le_bytes(*b"doorbell"),
+            serial: SERIAL.wrapping_add(plan.device.before() << 16),
         },
         register_bytes,
         mapped_from: DOORBELLS,

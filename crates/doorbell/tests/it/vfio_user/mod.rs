@@ -10,6 +10,7 @@ mod hostile;
 mod kills;
 mod memory;
 mod messages;
+mod names;
 mod nvme;
 mod raw;
 mod serving;
