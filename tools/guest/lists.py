@@ -29,6 +29,7 @@ class Bench:
     short: bool = False
     bless: bool = False
     cuts: int = 0
+    ignored: int = 0
     passed: int = 0
     failed: list = field(default_factory=list)
 
