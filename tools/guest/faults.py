@@ -34,7 +34,8 @@ RUNTIME, RUNTIME_SHORT = 8, 5
 INJECTED_S = 10
 NAME = "row"
 
-# Each has a server of its own: its plan, keys, and the slot of its function. Linux wants drives of different NQNs.
+# Each has a server of its own: its plan, keys, and the slot of its function. A server's drives have names (NQNs) by
+# their number, and Linux wants different ones: the drive in use is the first of the first, the second of the second.
 DRIVES = {
     "memory": ("live", ["medium.capacity=64MiB"], 0x10),
     "protected": ("live", ["medium.capacity=64MiB", "device.protection=1"], 0x11),
@@ -225,13 +226,13 @@ class Recorder:
 
 
 class Drive:
-    """A server of one drive, over its control socket."""
+    """A server whose last drive is in use, over its control socket."""
 
-    def __init__(self, bench, folder, name, made_of):
+    def __init__(self, bench, folder, name, made_of, number=1):
         plan, keys, self.slot = made_of
         # Not in the folder: a Unix socket's path has at most 107 bytes.
         self.place = Path(tempfile.mkdtemp(prefix="doorbell-"))
-        options = types.SimpleNamespace(plan=plan, set=keys, client=[], drives=1, control=None)
+        options = types.SimpleNamespace(plan=plan, set=keys, client=[], drives=number, control=None)
         try:
             self.server = Drives(bench.doorbell, self.place, folder / f"{name}.log", options)
         except BaseException:
@@ -325,7 +326,7 @@ def faults(bench):
     recorder = Recorder(drives, rows, bench.say)
     try:
         for name in dict.fromkeys(row.drive for row in rows):
-            drives[name] = Drive(bench, folder, name, DRIVES[name])
+            drives[name] = Drive(bench, folder, name, DRIVES[name], 1 + list(DRIVES).index(name))
         facts = f"IO_TIMEOUT={io_timeout}\nRUNTIME={runtime}\n".encode()
         guest = bench.guest("faults", "faults", {"facts": facts, "rows": rows_file(rows)},
                             devices=[word for drive in drives.values() for word in drive.device()])
