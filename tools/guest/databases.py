@@ -17,15 +17,18 @@ from pathlib import Path
 from . import image, packages
 from .faults import Drive
 from .image import Archive
+from .machine import DIED
+from .problem import Problem
 from .qmp import Monitor
 
 # QEMU cannot unplug a device whose server has gone away: each life of the drive has a slot, and a guest this many.
 SLOTS = 26
 # How long PostgreSQL works before a cut, seconds, and how long a life may take.
 WORK_S, LIFE_S = (0.1, 1.5), 240
-CUTS, HONEST_SHORT, IGNORED_SHORT = 100, 1, 2
+CUTS, IGNORED, HONEST_SHORT, IGNORED_SHORT = 100, 10, 1, 2
 PROGRAMS = ("postgres", "initdb", "psql", "pg_amcheck", "pg_checksums", "pg_isready")
 FLASH = ("small-flash", ["medium.keep=everything", "medium.flash.blocks=512", "medium.flash.spare_per_mille=330"], 0)
+ASSERTION = "error_setv: Assertion `*errp == NULL' failed"
 IGNORES = '{ name = "row", what = "ignore-flush" }'
 
 
@@ -110,6 +113,10 @@ class Found:
         for name, found in vars(other).items():
             getattr(self, name).extend(found)
 
+    def judged(self):
+        """Cuts of each kind that lives have judged."""
+        return (len(self.honest_clean) + len(self.honest_damaged), len(self.ignored_clean) + len(self.ignored_damaged))
+
 
 def guest_of_cuts(bench, over, honest, ignored, number):
     """One drive and its cuts, in one guest."""
@@ -130,25 +137,49 @@ def guest_of_cuts(bench, over, honest, ignored, number):
             guest.kill()
     finally:
         drive.end()
+    if ended := is_qemus_end(guest):
+        guest.said.failed.remove(DIED)
+        bench.say(f"# QEMU has ended at an assertion of its own: cuts judged {power.found.judged()}, another guest goes on")
     bench.count(name, guest, begun)
-    return power.found
+    return power.found, ended
 
 
-def guests(honest, ignored):
-    """How many cuts of each kind there are in each guest: few share one, many fill the slots of some."""
-    if honest + ignored < SLOTS:
-        return [(honest, ignored)]
+def is_qemus_end(guest):
+    """Whether QEMU ended itself. It does at times when a write to the server of a device that is gone fails twice."""
+    log = guest.console.with_name("qemu.log").read_text(encoding="utf-8", errors="replace")
+    return DIED in guest.said.failed and ASSERTION in log
+
+
+def next_guest(honest, ignored):
+    """How many cuts of each kind the next guest has, of those left: few share one, many fill its slots."""
     most = SLOTS - 1
-    return [(min(most, honest - first), 0) for first in range(0, honest, most)] + [
-        (0, min(most, ignored - first)) for first in range(0, ignored, most)]
+    if honest + ignored <= most:
+        return honest, ignored
+    return (min(most, honest), 0) if honest else (0, min(most, ignored))
+
+
+def campaign(honest, ignored, run):
+    """What guests found that were run until each cut was judged; `run` says whether QEMU has ended before that."""
+    found, number = Found(), 0
+    while honest + ignored > 0:
+        shares = next_guest(honest, ignored)
+        new, ended = run(*shares, number)
+        found.add(new)
+        if ended:
+            shares = new.judged()
+            if sum(shares) == 0:
+                raise Problem("PostgreSQL: QEMU has ended at an assertion of its own before the first cut was judged")
+        honest, ignored, number = honest - shares[0], ignored - shares[1], number + 1
+    return found
 
 
 def postgresql(bench):
     """The cuts, and what they must have led to."""
-    over, found = archive(bench.say).read_bytes(), Found()
-    honest, ignored = (HONEST_SHORT, IGNORED_SHORT) if bench.short else (bench.cuts or CUTS, bench.cuts or CUTS)
-    for number, (some, others) in enumerate(guests(honest, ignored)):
-        found.add(guest_of_cuts(bench, over, some, others, number))
+    over = archive(bench.say).read_bytes()
+    honest, ignored = bench.cuts or CUTS, bench.ignored or IGNORED
+    if bench.short:
+        honest, ignored = HONEST_SHORT, IGNORED_SHORT
+    found = campaign(honest, ignored, lambda *shares: guest_of_cuts(bench, over, *shares))
     judge(bench, found, honest, ignored)
 
 
@@ -178,11 +209,25 @@ class Tests(unittest.TestCase):
         self.assertEqual(power.found, Found(honest_clean=["3 4"], ignored_damaged=["pg_amcheck: heap"]))
 
     def test_every_cut_is_in_one_guest(self):
-        self.assertEqual(guests(1, 2), [(1, 2)])
-        for cuts in (SLOTS - 1, SLOTS, 100):
-            each = guests(cuts, cuts)
-            self.assertEqual([sum(some) for some in zip(*each, strict=True)], [cuts, cuts])
-            self.assertLess(max(map(sum, each)), SLOTS)
+        for honest, ignored in ((1, 2), (SLOTS - 1, 10), (SLOTS, SLOTS), (100, 10)):
+            given = []
+            campaign(honest, ignored, lambda *shares, to=given: (to.append(shares[:2]) or Found(), False))
+            self.assertEqual([sum(some) for some in zip(*given, strict=True)], [honest, ignored])
+            self.assertLess(max(map(sum, given)), SLOTS)
+
+    def test_another_guest_goes_on_where_qemu_has_ended(self):
+        given, ends = [], iter([Found(["a"] * 12), Found(["a"] * 10 + ["b"], ["c"])])
+
+        def run(*shares):
+            given.append(shares)
+            new = next(ends, None)
+            return new or Found(["a"] * shares[0], [], [], ["d"] * shares[1]), new is not None
+
+        found = campaign(30, 2, run)
+        self.assertEqual(given, [(25, 0, 0), (18, 2, 1), (6, 2, 2)])
+        self.assertEqual(found.judged(), (30, 2))
+        with self.assertRaises(Problem):
+            campaign(3, 2, lambda *_: (Found(), True))
 
     def test_clean_is_what_every_life_has_said(self):
         for found, failures in ((Found(["a", "b"], [], [], ["c"]), 0), (Found(["a"], [], [], ["c"]), 1),

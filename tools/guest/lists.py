@@ -30,6 +30,7 @@ class Bench:
     bless: bool = False
     example: Path | None = None
     cuts: int = 0
+    ignored: int = 0
     passed: int = 0
     failed: list = field(default_factory=list)
 

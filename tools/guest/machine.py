@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 # A guest is given this long for its orderly end once its script is done, in seconds.
 POWER_OFF_S = 60
+DIED = "the guest has died"
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Guest:
                 return False
             if line is None:
                 if not self.said.done:
-                    self.said.failed.append("the guest has died")
+                    self.said.failed.append(DIED)
                 return until is None and self.said.done
             line = self.said.take(line)
             say(line)

@@ -13,7 +13,7 @@ use world::work::Work;
 use world::{self, Options, RunResult};
 
 use super::call::{Call, measured};
-use super::output::{Page, Sink};
+use super::output::{Page, Sink, create, put};
 
 #[derive(Args)]
 pub(super) struct Calibrate {
@@ -48,7 +48,7 @@ pub(super) fn calibrate(typed: &Calibrate, call: &Call) -> Result<bool, String> 
     let text = plan(&of, &ways);
     let name = typed.out.as_deref().unwrap_or(Path::new("calibrated")).display().to_string();
     if let Some(path) = &typed.out {
-        std::fs::write(path, &text).map_err(|error| format!("{name}: {error}"))?;
+        put(&mut create(path)?, path, &text)?;
         page.line(format_args!("the plan is {name}"));
     }
     let plan = Plan::parse(&text, &name).map_err(|errors| errors.to_string())?;

@@ -2,7 +2,6 @@
 
 mod text;
 
-use std::fs;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -14,6 +13,7 @@ use world::interfaces::Row;
 
 use super::Sets;
 use super::interface::Named;
+use super::output::{Page, Sink};
 use super::run::Jobs;
 
 /// Operations of each simulation, about, and with `--quick`.
@@ -53,6 +53,8 @@ pub(super) fn explain(typed: &Explain) -> Result<bool, String> {
     sets.sets.extend(typed.seed.map(|seed| ("run.seed".to_owned(), seed.to_string())));
     let plan = sets.open(&typed.plan)?;
     let work = &typed.jobs.works(std::slice::from_ref(&typed.file))?[0];
+    let mut sink = typed.json.as_ref().map(Sink::open).transpose()?;
+    let page = Page::beside(&[&sink])?;
     let bar = match std::io::stderr().is_terminal() {
         true => ProgressBar::new(0),
         false => ProgressBar::hidden(),
@@ -72,14 +74,9 @@ pub(super) fn explain(typed: &Explain) -> Result<bool, String> {
     bar.finish_and_clear();
     let found = found.map_err(|error| error.to_string())?;
     let json = || serde_json::to_string_pretty(&found).expect("findings are plain data");
-    match &typed.json {
-        Some(path) if path.as_os_str() == "-" => println!("{}", json()),
-        Some(path) => {
-            let written = fs::write(path, json() + "\n");
-            written.map_err(|error| format!("{}: cannot be written: {error}", path.display()))?;
-            print!("{}", text::of(&found, typed.verbose));
-        }
-        None => print!("{}", text::of(&found, typed.verbose)),
+    page.text(&text::of(&found, typed.verbose));
+    if let Some(sink) = &mut sink {
+        sink.put(&(json() + "\n"))?;
     }
     Ok(found.measured.errors == 0)
 }

@@ -6,14 +6,18 @@ use std::path::{Path, PathBuf};
 
 use report::Style;
 
-/// Creates a file that is written beside the report. `-` is refused.
+/// Creates a file that is written beside the report, and the folders that it is in. `-` is refused.
 pub(super) fn create(path: &PathBuf) -> Result<File, String> {
     if path.as_os_str() == "-" {
         return Err(
             "-: expected the path of a file: standard output has the report (./- is a file)".into(),
         );
     }
-    File::create(path).map_err(|error| format!("{}: cannot be written: {error}", path.display()))
+    let fails = |error| format!("{}: cannot be written: {error}", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(fails)?;
+    }
+    File::create(path).map_err(fails)
 }
 
 /// Writes a file that [`create`] has made.

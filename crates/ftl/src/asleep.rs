@@ -13,8 +13,8 @@ use crate::state::State;
 use crate::stats::Counters;
 
 /// Complete state of the layer with nothing in flight. Passed on with a prepared flash, it spares the next
-/// device the scan of a mount. A copy shares the memory of
-/// a whole map until one of the two changes it.
+/// device the scan of a mount. A copy shares the memory of a whole map until one of the two changes
+/// it.
 #[derive(Clone)]
 pub struct Asleep(State);
 
@@ -93,12 +93,11 @@ impl<P: Pages> Ftl<P> {
         if state.layout.shape != layout.shape {
             return Err(MountError::Shape);
         }
-        let (mut inner, _) = Inner::new(rt, pages, options, layout);
         (state.counters, state.rows_at_checkpoint) = (Counters::default(), 0);
         if let Some(cached) = state.cached_mut() {
             cached.wake();
         }
-        inner.state = state.into();
+        let (inner, _) = Inner::new(rt, pages, options, layout, Some(state));
         Ok(Rc::new(inner).start())
     }
 }

@@ -87,6 +87,7 @@ impl<P: Pages> Inner<P> {
         pages: Rc<P>,
         options: &Options,
         layout: Layout,
+        suspended: Option<State>,
     ) -> (Inner<P>, Vec<(u32, Tag)>) {
         // Enough slots that superpages of map parts close each other's word lines.
         let rows = if options.map_cache.is_some() { 2 + layout.closing_rows() } else { 0 };
@@ -97,7 +98,7 @@ impl<P: Pages> Inner<P> {
         let mut kept: Vec<(u32, Tag)> = (0..all).filter_map(has).collect();
         kept.sort_unstable_by_key(|(_, tag)| tag.order);
         let is_free = |slot: &u32| pages.kept(*slot).is_none();
-        let state = State::new(&*pages, layout, options, all);
+        let state = suspended.unwrap_or_else(|| State::new(&*pages, layout, options, all));
         let inner = Inner {
             rt: rt.clone(),
             options: options.clone(),

@@ -26,7 +26,7 @@ impl<P: Pages> Ftl<P> {
     /// Mounts flash in its current state, new or after a power cut. Returns when it can be read and written.
     pub async fn mount(rt: &Rt, pages: Rc<P>, options: &Options) -> Result<Ftl<P>, MountError> {
         let layout = check(pages.shape(), options)?;
-        let (inner, kept) = Inner::new(rt, pages, options, layout);
+        let (inner, kept) = Inner::new(rt, pages, options, layout, None);
         let inner = Rc::new(inner);
         let root = inner.find_root().await;
         let done = match root {

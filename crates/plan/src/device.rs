@@ -14,6 +14,9 @@ pub const DEVICE_COSTS: &[&str] = &["parse", "post completion"];
 /// The largest queue: `CAP.MQES` is a 16-bit number of entries less one (NVMe base 2.0, 3.1.3.1).
 const QUEUE_ENTRIES_MAX: u64 = 1 << 16;
 
+/// The largest `device.number`: nine digits.
+pub const NUMBER_MAX: u64 = 999_999_999;
+
 #[derive(Clone, Debug)]
 pub struct Device {
     /// Processors for which costs queue; zero: pipelined hardware without queueing.
@@ -32,8 +35,8 @@ pub struct Device {
     pub mdts_bytes: u64,
     /// Commands fetched from one queue before the next queue is served; none: no limit.
     pub arbitration_burst: Option<u32>,
-    /// Number of the drive among several of this plan, in its names. No key: 0 until it is served as another.
-    pub number: u64,
+    /// Number in the serial number, NQN and EUI-64, from 1; none: 1, and of a served drive one made from its address.
+    pub number: Option<u64>,
     /// Number of namespaces of equal size on a new medium.
     pub namespaces: u32,
     /// Protection information type of the namespaces; none: blocks have no metadata.
@@ -59,6 +62,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let bursts = |n: u64| n == 0 || (n.is_power_of_two() && n <= 64);
     let expected = "a power of two up to 64, or 0 for no limit";
     let burst = fields.number_where("arbitration_burst", Optional, bursts, expected);
+    let numbers = fields.has("number");
+    let number = if numbers { fields.number("number", Optional, 1..=NUMBER_MAX) } else { None };
     let several = fields.has("namespaces");
     let most = u64::from(NAMESPACES_MAX);
     let namespaces =
@@ -81,10 +86,17 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         queue_entries: queue_entries? as u32,
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
-        number: 0,
+        number: if numbers { Some(number?) } else { None },
         namespaces: namespaces? as u32,
         protection: Kind::of(protection? as u8).expect("in its range"),
         costs: costs?,
         copy: if copies { Some(copy?) } else { None },
     })
+}
+
+impl Device {
+    /// Drives before this one, by their numbers.
+    pub fn before(&self) -> u64 {
+        self.number.unwrap_or(1).wrapping_sub(1)
+    }
 }

@@ -73,7 +73,7 @@ pub use block::{Block, BlockSizing};
 pub use built_in::built_in;
 pub use collector::HostDirectedGc;
 pub use dcx::{Dcx, DcxTags};
-pub use device::{DEVICE_COSTS, Device};
+pub use device::{DEVICE_COSTS, Device, NUMBER_MAX};
 use document::{Bases, Document, TEXT_MAX};
 pub use errors::{Place, PlanError, PlanErrors, Unsupported};
 pub use fastpath::Fastpath;
@@ -267,11 +267,11 @@ impl Plan {
         }
     }
 
-    /// The plan for another drive of its kind: the names that hosts know it by have this number.
+    /// The plan for drive number `of` of several: its serial number, NQN and EUI-64 count on from `device.number`.
     #[must_use]
-    pub fn numbered(&self, number: u64) -> Plan {
-        let device = Device { number, ..self.device.clone() };
-        Plan { device, ..self.clone() }
+    pub fn numbered(&self, of: u64) -> Plan {
+        let number = Some(self.device.number.unwrap_or(1).wrapping_add(of));
+        Plan { device: Device { number, ..self.device.clone() }, ..self.clone() }
     }
 
     /// The plan for a drive that serves clients: its medium stores every byte. All front ends use it.

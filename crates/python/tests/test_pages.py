@@ -58,6 +58,25 @@ def test_cost_of_a_collision_free_tag_is_the_writes() -> None:
     assert found["counts_cost_ns"] > 100 and found["compared_cost_ns"] == 0
 
 
+def test_own_drive_departs_from_the_plans_where_the_measurement_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "svg")
+    found = script("own_drive.py")
+    measured = found["measured"]
+    assert len(measured) == 9 and measured[4096, 1].at(0.5) == 44_288
+    assert found["nearest"] == "vortex" == min(found["away"], key=found["away"].get)
+    assert found["away"]["gen4"] > 3 > 2 > found["away"]["vortex-disks"]
+    # With its keys the plan has the two medians that they are from; the tail departs everywhere.
+    own = found["from_own"]
+    assert abs(own[4096, 1]["p50"]) < 0.01 and abs(own[131072, 1]["p50"]) < 0.2
+    assert all(at["p99"] > 3 for at in own.values())
+    assert own[4096, 16]["p50"] > 1.5
+    assert found["at_once"][16] > 1.3 * found["at_once"][4] > 1.3
+    # Each key says what it is from, and the one that rests on an assumption says so.
+    sources = {one.key: one for one in db.Plan("gen4", found["timing"]).sources}
+    assert not sources["medium.timing.bandwidth"].assumed and sources["medium.timing.first_byte"].assumed
+    assert "virtual-disk.json" in sources["medium.timing.first_byte"].source
+
+
 def test_examples_of_the_page_print_what_it_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,16 +1,20 @@
 //! Row of a front end: the properties that the command line and the documentation use.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use media::contents::Backing;
-use plan::{MediumPace, Plan};
+use plan::{MediumPace, NUMBER_MAX, Plan};
 use runtime::Span;
 use world::RunError;
 use world::interfaces::Row;
 
 use crate::extents::{self, Client, ClientError};
 use crate::{Control, Events, plan_for_clients};
+
+/// Numbers of twelve digits, of which a serial number has room for one.
+const SERIALS: u64 = 1_000_000_000_000;
 
 /// A front end: a protocol by which clients in other processes reach a device.
 pub struct FrontEnd {
@@ -147,7 +151,8 @@ impl FrontEnd {
             let checked = check_threads(plan, clients, device_threads);
             checked.map_err(|error| RunError::Other(format!("--device-threads: {error}")))?;
         }
-        let plan = plan_for_clients(row, plan)?;
+        let mut plan = plan_for_clients(row, plan)?;
+        plan.device.number.get_or_insert_with(|| number_of(&addresses[0]));
         (self.serve)(&Job {
             row,
             plan,
@@ -184,6 +189,17 @@ impl FrontEnd {
         }
         extents::check(clients, addresses)
     }
+}
+
+/// Number of the drive at an address, by which hosts tell it from those of other servers of this machine: above
+/// those that a plan gives, and the same each time.
+fn number_of(address: &Path) -> u64 {
+    let from = NUMBER_MAX + 1;
+    let absolute = std::path::absolute(address).unwrap_or_else(|_| address.to_owned());
+    // FNV-1a: a hash of the standard library may change with its version, and the names of drives must not.
+    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = absolute.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);
+    from + hash % (SERIALS - 2 * from)
 }
 
 /// Checks that the clients can be dealt to this number of device threads.

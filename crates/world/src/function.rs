@@ -18,6 +18,8 @@ pub const VENDOR: u16 = 0x0db1;
 const NVME: u16 = 0x0001;
 const BLOCK: u16 = 0x0002;
 const DCX: u16 = 0x0003;
+/// Device Serial Number of the first drive; those of others follow.
+const SERIAL: u64 = u64::from_le_bytes(*b"doorbell");
 /// BAR of the MSI-X table.
 const MSIX_BAR: u8 = 4;
 /// Writable registers below the doorbells.
@@ -83,6 +85,6 @@ fn identity(plan: &Plan, (class, device): (u32, u16), register_bytes: u32) -> Id
         pin: Pin::A,
         link_generation: generation.expect("all are listed") as u8 + 1,
         link_lanes: plan.link.lanes,
-        serial: u64::from_le_bytes(*b"doorbell"),
+        serial: SERIAL.wrapping_add(plan.device.before() << 16),
     }
 }

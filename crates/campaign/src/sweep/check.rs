@@ -54,8 +54,8 @@ impl Sweep {
             }
             Err(error) => return Err(vec![error.to_string()]),
         }
-        checked.bytes = memory::of_point(&case.plan, &case.work.0);
         let key = saved::key(&case.plan);
+        checked.bytes = memory::of_point(&case.plan, &case.work.0, key.is_some());
         if key.is_some() {
             checked.state_bytes = memory::of_state(&case.plan);
         }

@@ -17,8 +17,13 @@ const SPARE: u64 = 24;
 /// erased too.
 const AMPLIFIED: u64 = 3;
 
-/// Estimate of the memory of a point, bytes, without the saved state that it begins from.
-pub(super) fn of_point(plan: &Plan, work: &Work) -> u64 {
+/// Bytes of an entry of a whole map, and of those that a point copies when one of them changes: it shares the map of the
+/// saved state that it begins from in chunks of this length.
+const ENTRY: u64 = 4;
+const CHUNK: u64 = 256 << 10;
+
+/// Estimate of the memory of a point, bytes, without the saved state that it begins from. `shares`: it begins from one.
+pub(super) fn of_point(plan: &Plan, work: &Work, shares: bool) -> u64 {
     let (capacity, block) =
         (plan.medium.contents.capacity_bytes, u64::from(plan.medium.contents.block_bytes).max(1));
     let written = work.jobs.iter().map(|job| written(job, capacity)).fold(0, u64::saturating_add);
@@ -36,7 +41,9 @@ pub(super) fn of_point(plan: &Plan, work: &Work) -> u64 {
         Some(flash) => {
             let unit = u64::from(flash.spec.geometry.unit_bytes);
             let programmed = (written.saturating_mul(AMPLIFIED)).min(flash.spec.geometry.bytes());
-            of_flash(plan) + kept_of(programmed) + programmed / unit * SPARE
+            let shared = if shares { whole_map(plan) } else { 0 };
+            let copied = (programmed / unit).saturating_mul(CHUNK).min(shared);
+            of_flash(plan) - shared + copied + kept_of(programmed) + programmed / unit * SPARE
         }
     };
     let devices = plan.array.as_ref().map_or(1, |array| u64::from(array.devices));
@@ -54,6 +61,12 @@ pub(super) fn of_state(plan: &Plan) -> u64 {
     // Preconditioning has a second map for a while.
     let made = if flash.start == plan::Start::Fresh { 1 } else { 2 };
     made * of_flash(plan) + filled
+}
+
+/// Bytes of the entries of a map that is in memory as a whole.
+fn whole_map(plan: &Plan) -> u64 {
+    let flash = plan.medium.flash.as_ref().filter(|flash| flash.software.map_cache.is_none());
+    flash.map_or(0, |flash| u64::from(flash.software.units) * ENTRY)
 }
 
 fn of_flash(plan: &Plan) -> u64 {
@@ -183,11 +196,34 @@ mod tests {
         let writes = work("[a]\nrw=randwrite\nbs=4k\nsize=1g\n");
         let few = work("[a]\nrw=randwrite\nbs=4k\nsize=1g\nnumber_ios=100\n");
         let gen4 = Plan::open("gen4", &[("medium.capacity", "2 GiB")]).unwrap();
-        let [read, write, less] = [&reads, &writes, &few].map(|work| of_point(&gen4, work));
+        let [read, write, less] = [&reads, &writes, &few].map(|work| of_point(&gen4, work, false));
         assert!(read < less && less < write, "{read} {less} {write}");
         let tlc = Plan::open("tlc", &[("medium.flash.start", "steady")]).unwrap();
-        // A sweep of such points, one at a time, was seen to take 1.8 GiB.
-        let all = of_state(&tlc) + of_point(&tlc, &reads);
-        assert!((1800 << 20..2200 << 20).contains(&all), "{all}");
+        assert!(of_state(&tlc) > 2 * whole_map(&tlc));
+    }
+
+    /// A point that only reads has no map of its own; one that writes copies the chunks that it changes, and no more than
+    /// the map.
+    #[test]
+    fn points_of_a_saved_state_share_its_map() {
+        let work = |text: &str| {
+            Work::parse(std::path::Path::new("w.fio"), text, workload::trace::Mapping::Modulo)
+                .unwrap()
+        };
+        let reads = work("[a]\nrw=randread\nsize=1g\n");
+        let few = work("[a]\nrw=randwrite\nbs=4k\nnumber_ios=10\n");
+        let many = work("[a]\nrw=randwrite\nbs=4k\nnumber_ios=1000000\n");
+        let tlc = Plan::open("tlc", &[("medium.flash.start", "steady")]).unwrap();
+        let map = whole_map(&tlc);
+        assert!((400 << 20..600 << 20).contains(&map), "{map}");
+        let [own, shared] = [false, true]
+            .map(|shares| [&reads, &few, &many].map(|work| of_point(&tlc, work, shares)));
+        assert_eq!(own[0] - shared[0], map);
+        assert_eq!(own[1] - shared[1], map - 10 * AMPLIFIED * CHUNK);
+        assert_eq!(own[2], shared[2], "all of the map");
+        // A part of the map in memory is copied with the state.
+        let set = [("medium.flash.start", "steady"), ("medium.flash.map_cache", "64 MiB")];
+        let cached = Plan::open("tlc", &set).unwrap();
+        assert_eq!(of_point(&cached, &reads, true), of_point(&cached, &reads, false));
     }
 }

@@ -28,12 +28,16 @@ struct Line {
 }
 
 impl Results {
-    /// Opens the results of a sweep, or begins them. With `restart` results that are there are dropped.
+    /// Opens the results of a sweep, or begins them in a file, whose folders are made. With `restart` results that are
+    /// there are dropped.
     ///
     /// # Errors
     /// The file is of something else or of another sweep, is damaged, or another process has it.
     pub fn open(path: &Path, header: &SweepHeader, restart: bool) -> Result<Results, SweepError> {
         let failed = |attempt| move |why| SweepError::Io { path: path.to_owned(), attempt, why };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed("opened"))?;
+        }
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = options.map_err(failed("opened"))?;

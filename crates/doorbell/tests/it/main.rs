@@ -12,6 +12,7 @@ mod flash_killed;
 mod host_map;
 mod nbd;
 mod odd_jobs;
+mod outputs;
 mod pictures;
 mod readme;
 mod recorded;

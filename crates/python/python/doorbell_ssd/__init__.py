@@ -10,6 +10,7 @@
 from ._arguments import JobLike, Plan, PlanLike, Settings, Sourced
 from ._core import interfaces, plans, version
 from ._errors import ArgumentError, DoorbellError, JobError, PlanError, PlanItem, RunError, SweepError
+from ._fio import Measured, load_fio
 from ._results import Breakdown, Histogram, Job, Operations, Result, TimeSeries, Windows, load
 from ._run import run_live, simulate
 from ._sweep import SweepLike, SweepResult, find, sweep
@@ -24,6 +25,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobLike",
+    "Measured",
     "Operations",
     "Plan",
     "PlanError",
@@ -41,6 +43,7 @@ __all__ = [
     "find",
     "interfaces",
     "load",
+    "load_fio",
     "plans",
     "run_live",
     "simulate",

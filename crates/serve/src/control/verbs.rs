@@ -276,11 +276,11 @@ fn retime(drive: &Drive, reopen: &Reopen, key: &str, value: &str) -> Result<(), 
     let mut plan: Plan =
         plan_for_clients(drive.row, &plan).map_err(|error| rejected(error.to_string()))?;
     if drive.number > 0 {
-        plan = plan.numbered(drive.number.into());
         plan.medium.number_files(drive.number);
     }
     {
         let mut settings = drive.settings();
+        plan.device.number = settings.plan.device.number;
         plan.faults = settings.plan.faults.clone();
         (settings.plan, settings.times) = (plan, times);
     }

@@ -32,10 +32,9 @@ pub static ROW: FrontEnd = FrontEnd {
 };
 
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
-    let function = job.row.require_function(&job.plan)?;
     match job.shared || !job.clients.is_empty() {
-        true => one_drive::serve(job, &function),
-        false => own_drive::serve(job, &function),
+        true => one_drive::serve(job, &job.row.require_function(&job.plan)?),
+        false => own_drive::serve(job),
     }
 }
 

@@ -145,7 +145,7 @@ pub(super) fn options(plan: &Plan) -> front::Options {
         queue_entries_max: device.queue_entries,
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
-        number: plan.device.number,
+        number: plan.device.before(),
         controllers: 1,
         namespaces: plan.device.namespaces as u16,
         protection: plan.device.protection,

@@ -11,6 +11,7 @@ mod hostile;
 mod kills;
 mod memory;
 mod messages;
+mod names;
 mod nvme;
 mod raw;
 mod serving;

@@ -18,7 +18,7 @@ use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::{Control, Events, medium};
 
-pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> {
+pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let mut sockets = Vec::new();
     for (number, server) in bind(job)?.into_iter().enumerate() {
         let plan = plan_of(&job.plan, number);
@@ -26,6 +26,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
         let drive = job.control.add(job.row, address, &plan, number as u32);
         sockets.push(Socket {
             row: job.row,
+            function: job.row.require_function(&plan)?,
             drive,
             kept: Mutex::new(Some(medium(&plan)?)),
             plan,
@@ -36,7 +37,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
     std::thread::scope(|scope| {
         for (address, socket) in job.addresses.iter().zip(&sockets) {
             one_thread_each(scope, job.events(address), move |events| {
-                let next = || accept(&socket.server, function);
+                let next = || accept(&socket.server, &socket.function);
                 let session = |session| socket.session(events, job.control, session);
                 one_at_a_time(events, job.control, &socket.drive, next, session)?;
                 socket
@@ -67,6 +68,7 @@ fn plan_of(plan: &Plan, number: usize) -> Plan {
 
 struct Socket {
     row: &'static Row,
+    function: Function,
     drive: Arc<Drive>,
     plan: Plan,
     server: Server,
