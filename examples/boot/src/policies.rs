@@ -48,7 +48,7 @@ enum Gate {
     Left,
 }
 
-/// What the cores of a run share.
+/// State of a run, common to its cores.
 struct Machine {
     spread: CommonSpread,
     registers: Registers,
@@ -158,7 +158,7 @@ async fn one(
 }
 
 impl Machine {
-    /// Job of another core.
+    /// Opens its queues on the calling core, and works until all have ended.
     fn away(&self, core: usize, memory: Memory) {
         let rt = Rt::live(&CLOCK, None, Log::Off);
         let arena = Arena::new(memory);
