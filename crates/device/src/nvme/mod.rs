@@ -404,6 +404,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.spawn(self.clone().run_sanitizes());
         self.spawn(self.clone().look_at_shadows());
         self.spawn(self.clone().tell_of_others());
+        if self.port.has_pin() {
+            self.spawn(self.clone().follow_heads());
+        }
         if self.may_idle() {
             self.spawn(self.clone().follow_transitions());
         }

@@ -179,8 +179,8 @@ pub fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
 pub fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
     driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
-        // Vector 0 is the admin queue's.
-        completion: plan.host.completion.by(number + 1),
+        // Vector 0 is the admin queue's, or the pin.
+        completion: plan.host.completion.by(if plan.host.pin.is_some() { 0 } else { number + 1 }),
         doorbell: match plan.host.doorbell {
             Doorbell::Each => driver::Doorbell::Each,
             Doorbell::Batched => driver::Doorbell::Batched,
