@@ -148,6 +148,7 @@ pub(super) fn options(plan: &Plan) -> front::Options {
         number: plan.device.number,
         controllers: 1,
         namespaces: plan.device.namespaces as u16,
+        own_namespaces: plan.device.own_namespaces,
         protection: plan.device.protection,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
