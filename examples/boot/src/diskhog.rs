@@ -1,5 +1,5 @@
-//! diskhog: each core writes and reads its own range of the disk at full speed, through queues shown as a SCSI
-//! disk, and compares every byte that it reads.
+//! diskhog: each core writes and reads its own range of the disk at full speed, through queues shown as a
+//! SCSI disk, and compares every byte that it reads.
 
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};

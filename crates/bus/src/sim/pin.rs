@@ -9,7 +9,7 @@
 //! its edges as messages (PCIe base 2.0, 2.2.8.1), in order behind the entries. The interrupt controller
 //! interrupts core 0 while the line is asserted, but not again before the handlers have ended. So an entry
 //! that arrives meanwhile interrupts once more, without another edge, and handlers that end before the
-//! Deassert message has arrived are called in vain. A driver avoids that by a read after its doorbell: the
+//! Deassert message has arrived are called without result. A driver avoids that by a read after its doorbell: the
 //! answer comes behind the message.
 //!
 //! All queues have the one vector. An interrupt is paid once, then every handler looks at its queue, in no
@@ -37,7 +37,7 @@ enum Service {
     Open,
     /// The core is on its way to the handlers.
     Entering,
-    /// The handlers run.
+    /// Until the first handler has looked at its queue.
     Running,
     /// A handler reads a register before the end.
     ReadingBack,
@@ -126,7 +126,7 @@ impl Bus {
         }
     }
 
-    /// A message has arrived.
+    /// Takes in a message, and interrupts if it asserts the line.
     pub(super) fn set_line(&self, level: bool) {
         if let Some(pin) = self.pin.get() {
             self.rt.log("bus", if level { "pin asserted" } else { "pin deasserted" }, 0, 0);

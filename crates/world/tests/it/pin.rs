@@ -26,7 +26,7 @@ fn spec() -> SimSpec {
 struct Ways {
     /// A message to the host.
     up: Span,
-    /// A register write.
+    /// A register write, until it takes effect at the device.
     down: Span,
     /// A register read behind a register write.
     read: Span,
@@ -117,7 +117,7 @@ fn read_all(host: &SimHost, entries: &Entries) {
     host.write32(DOORBELL, entries.posted.get());
 }
 
-/// The handler ends while its doorbell is on its way: the line is still asserted, and it is called in vain.
+/// The handler ends while its doorbell is on its way: the line is still asserted, and it is called without result.
 /// The Deassert message arrives before that handler begins.
 #[test]
 fn handler_that_ends_before_deassert_is_called_in_vain_once() {
@@ -238,7 +238,7 @@ fn counted(
     (count.get(), operations(only(&run_result)))
 }
 
-/// At depth 1 each command has an interrupt, and one more in vain if its handler does not read back. Those of
+/// At depth 1 each command has an interrupt, and one more without result if its handler does not read back. Those of
 /// the admin queue may coincide.
 #[test]
 fn driver_takes_pin_interrupts_of_every_command() {
@@ -267,7 +267,7 @@ fn pin_loses_no_command_in_any_task_order() {
 }
 
 #[test]
-fn pin_is_refused_where_no_driver_knows_it() {
+fn pin_is_rejected_by_other_interfaces_and_several_queues() {
     let by_pin = [("host.completion", "interrupt"), ("host.interrupts", "pin")];
     let run = |row, name, sets: &[(&str, &str)]| {
         let plan = plan(name, &[&by_pin, sets].concat());
