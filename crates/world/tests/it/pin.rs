@@ -117,7 +117,7 @@ fn read_all(host: &SimHost, entries: &Entries) {
     host.write32(DOORBELL, entries.posted.get());
 }
 
-/// The handler ends while its doorbell is on its way: the line is still asserted, and it is called without result.
+/// The handler ends while its doorbell is on its way: the line is asserted, and it is called again.
 /// The Deassert message arrives before that handler begins.
 #[test]
 fn handler_that_ends_before_deassert_is_called_in_vain_once() {
@@ -238,7 +238,7 @@ fn counted(
     (count.get(), operations(only(&run_result)))
 }
 
-/// At depth 1 each command has an interrupt, and one more without result if its handler does not read back. Those of
+/// At depth 1 each command has an interrupt, and one more if its handler does not read back. Those of
 /// the admin queue may coincide.
 #[test]
 fn driver_takes_pin_interrupts_of_every_command() {
