@@ -9,7 +9,7 @@
 //! its edges as messages (PCIe base 2.0, 2.2.8.1), in order behind the entries. The interrupt controller
 //! interrupts core 0 while the line is asserted, but not again before the handlers have ended. So an entry
 //! that arrives meanwhile interrupts once more, without another edge, and handlers that end before the
-//! Deassert message has arrived are called for nothing. A driver avoids that by a read after its doorbell: the
+//! Deassert message has arrived are called again. A driver avoids that by a read after its doorbell: the
 //! answer comes behind the message.
 //!
 //! All queues have the one vector. An interrupt is paid once, then every handler looks at its queue, in no
