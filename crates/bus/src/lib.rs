@@ -390,6 +390,14 @@ pub trait DevicePort: Clone + 'static {
     /// Posts an interrupt on `vector`.
     fn interrupt(&self, vector: u16);
 
+    /// Returns true if the device interrupts by a pin, whose level it drives, and not by messages.
+    fn has_pin(&self) -> bool {
+        false
+    }
+
+    /// Drives the pin: asserted while completions are unread. The bus applies the mask.
+    fn drive_pin(&self, _level: bool) {}
+
     /// Looks up a cost by name, once, when a device is built.
     fn cost(&self, name: &str) -> Cost;
 

@@ -55,6 +55,7 @@ mod threads;
 mod vortex;
 mod vortex_tables;
 mod vortex_tenants;
+mod vortex_ways;
 
 pub use changes::Change;
 pub use check::{Item, Mutation, Spec};

@@ -17,15 +17,15 @@ const TIME: Span = Span::ms(100);
 /// Duration of a run of shares: at its end each tenant has as many commands in flight.
 const LONG: Span = Span::ms(200);
 /// Mutation: the neighbour does nothing.
-const IDLE: &str = "idle neighbour";
+pub(super) const IDLE: &str = "idle neighbour";
 /// Mutation: the neighbour has no rate.
-const NO_RATE: &str = "no rate";
+pub(super) const NO_RATE: &str = "no rate";
 
 fn with(machine: &Machine, settings: &[(&str, &str)]) -> Machine {
     settings.iter().fold(machine.clone(), |machine, (key, value)| machine.with(key, value))
 }
 
-fn measured(setup: &Setup, way: Way) -> Result<Tenants, ExhibitError> {
+pub(super) fn measured(setup: &Setup, way: Way) -> Result<Tenants, ExhibitError> {
     let load = Load {
         neighbour_depth: if setup.is_switched(IDLE) { 0 } else { 32 },
         rate: if setup.is_switched(NO_RATE) { 0 } else { 1000 },

@@ -39,6 +39,8 @@ pub struct Device {
     pub number: Option<u64>,
     /// Number of namespaces of equal size on a new medium.
     pub namespaces: u32,
+    /// Each of them is attached to the controller of its number alone.
+    pub own_namespaces: bool,
     /// Protection information type of the namespaces; none: blocks have no metadata.
     pub protection: Option<Kind>,
     /// Costs in the order of [`DEVICE_COSTS`].
@@ -68,6 +70,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let most = u64::from(NAMESPACES_MAX);
     let namespaces =
         if several { fields.number("namespaces", Optional, 1..=most) } else { Some(1) };
+    let own = fields.has("own_namespaces");
+    let own_namespaces = if own { fields.boolean("own_namespaces") } else { Some(false) };
     let guards = fields.has("protection");
     let protection = if guards { fields.number("protection", Optional, 0..=3) } else { Some(0) };
     let costs = costs(&fields, DEVICE_COSTS);
@@ -88,6 +92,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
         number: if numbers { Some(number?) } else { None },
         namespaces: namespaces? as u32,
+        own_namespaces: own_namespaces?,
         protection: Kind::of(protection? as u8).expect("in its range"),
         costs: costs?,
         copy: if copies { Some(copy?) } else { None },

@@ -36,6 +36,8 @@ pub struct Host {
     pub poll: Span,
     /// Interrupt latency, from arrival to the driver's handler; also of timer interrupts.
     pub interrupt: Span,
+    /// Interrupts by the pin, in virtual time; none: by messages.
+    pub pin: Option<Pin>,
     /// Interrupt coalescing: threshold in completions, and the aggregation time; none: off.
     pub coalescing: Option<(u32, Span)>,
     pub doorbell: Doorbell,
@@ -105,6 +107,15 @@ pub struct Sharing {
     pub order: SpinOrder,
     /// Core that takes in the completions of the first shared queue; none: drawn from the seed.
     pub home: Option<u32>,
+}
+
+/// Interrupts by a pin (INTx), a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// The handler ends after its doorbell.
+    Plain,
+    /// The handler reads a register after its doorbell, so that the pin is deasserted when it ends.
+    ReadBack,
 }
 
 /// Completion method of a driver.
@@ -184,6 +195,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     } else {
         Some((1, Span::ZERO))
     };
+    let pin = pin(&fields, completion, shared);
     let doorbell =
         fields.choice("doorbell", &[("each", Doorbell::Each), ("batched", Doorbell::Batched)]);
     let shadows = fields.has("shadow_doorbells");
@@ -214,6 +226,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         completion: completion?,
         poll: poll?,
         interrupt: interrupt?,
+        pin: pin?,
         coalescing: coalescing.map(|limits| shared.then_some(limits))?,
         doorbell: doorbell?,
         shadow_doorbells: shadow_doorbells?,
@@ -228,6 +241,26 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         retries: retries? as u32,
         costs: costs?,
     })
+}
+
+/// Reads the kind of interrupts.
+fn pin(fields: &Fields<'_>, by: Option<Completion>, coalesced: bool) -> Option<Option<Pin>> {
+    let kinds =
+        [("messages", None), ("pin", Some(Pin::Plain)), ("pin-read-back", Some(Pin::ReadBack))];
+    if !fields.has("interrupts") {
+        return Some(None);
+    }
+    let pin = fields.choice("interrupts", &kinds)?;
+    let others = [
+        ("completion", by != Some(Completion::Interrupt), "\"interrupt\""),
+        ("coalescing", coalesced, "none: the pin is a level"),
+    ];
+    for (key, is_wrong, expected) in others {
+        if pin.is_some() && is_wrong {
+            fields.error(key, "another", &format!("{expected}, with host.interrupts by the pin"));
+        }
+    }
+    Some(pin)
 }
 
 fn memory_base(fields: &Fields<'_>) -> Option<u64> {

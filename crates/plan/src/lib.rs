@@ -82,7 +82,7 @@ use fields::{Reader, Source::Optional};
 pub use figures::{Figures, memory_needed_bytes};
 pub use host::{
     COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, KernelPath, LINE_BYTES,
-    LOCK_ORDERS, MEMORY_BASE, PATH_COSTS, POLICIES, Sharing, costs,
+    LOCK_ORDERS, MEMORY_BASE, PATH_COSTS, POLICIES, Pin, Sharing, costs,
 };
 pub use map::MapOnHost;
 pub use medium::bridge::BridgeOf;

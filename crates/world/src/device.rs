@@ -69,6 +69,7 @@ pub struct Device {
 /// The first requirement that is not met.
 pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
     (row.check)(plan)?;
+    crate::pci::check_pin(row, plan)?;
     let name = row.name;
     if plan.array.is_some() && (row.members)(plan).is_none() {
         let expected = format!("none: interface {name} supports one device here");

@@ -9,7 +9,7 @@ use crate::device::{self, Clock, Device, FlashStats, MediumState};
 use crate::error::RunError;
 use crate::interfaces::{Row, TRACE_QUEUES, of_member};
 use crate::run_result::Options;
-use plan::Plan;
+use plan::{Pin, Plan};
 
 /// Busy time of the host's link: the link above the switch, if there is one.
 pub(super) fn link_busy(bus: &SimBus, way: Way) -> Span {
@@ -31,13 +31,17 @@ pub fn flash_of(devices: &[Device]) -> Option<FlashStats> {
 /// The bus of the device, or one bus per member of an array.
 pub fn buses(row: &'static Row, rt: &Rt, plan: &Plan) -> Vec<SimBus> {
     let spec = sim_spec(row, plan);
-    match (row.members)(plan) {
+    let buses = match (row.members)(plan) {
         None => vec![SimBus::new(rt, spec)],
         Some(array) => {
             let rts: Vec<_> = (0..array.devices).map(|number| of(row, rt, plan, number)).collect();
             SimBus::below_switch(&rts, &spec, array.above(plan))
         }
+    };
+    if let Some(pin) = plan.host.pin {
+        buses.iter().for_each(|bus| bus.use_pin(pin == Pin::ReadBack));
     }
+    buses
 }
 
 /// The devices on these buses.

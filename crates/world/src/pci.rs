@@ -6,9 +6,9 @@ use bus::sim::{INTERRUPTS_AT, SimBus};
 use host::pci::{Function, Message, Rooms, Root, Vectors, enumerate};
 use wire::pci::{BridgeIdentity, Window};
 
-use crate::RunError;
 use crate::function::VENDOR;
 use crate::interfaces::Row;
+use crate::{CheckError, RunError};
 use plan::Plan;
 
 /// The root port. Assumed: an unassigned device ID, as for the functions.
@@ -56,20 +56,46 @@ pub async fn bring_up(row: &'static Row, buses: &[SimBus], plan: &Plan) -> Resul
     for bus in buses {
         let found = found.next();
         let found = found.ok_or(RunError::FunctionNotFound)?;
-        set_up(bus, &topology, found).await?;
+        set_up(bus, &topology, found, plan.host.pin.is_some()).await?;
     }
     Ok(())
 }
 
-/// Enables memory access and bus mastering of a function and sets its vectors.
-async fn set_up(bus: &SimBus, topology: &Topology, found: &Function) -> Result<(), RunError> {
+/// Checks that the interface's driver can be interrupted by a pin, if the plan has one: a pin is one vector,
+/// and deasserted by a head doorbell.
+///
+/// # Errors
+/// It cannot.
+pub fn check_pin(row: &'static Row, plan: &Plan) -> Result<(), CheckError> {
+    if plan.host.pin.is_none() {
+        return Ok(());
+    }
+    let expected = if !["nvme", "scsi"].contains(&row.name) {
+        format!("\"messages\": the driver of interface {} knows no pin", row.name)
+    } else if plan.host.queues > 1 || plan.host.shadow_doorbells {
+        "host.queues = 1, without shadow doorbells: a pin is one vector, deasserted by a doorbell"
+            .into()
+    } else {
+        return Ok(());
+    };
+    Err(CheckError::found(plan, "host.interrupts", "a pin", expected))
+}
+
+/// Enables memory access and bus mastering of a function, and its pin or its vectors.
+async fn set_up(
+    bus: &SimBus,
+    topology: &Topology,
+    found: &Function,
+    by_pin: bool,
+) -> Result<(), RunError> {
     found.enable(topology).await?;
+    found.allow_pin(topology, by_pin).await;
     let vectors = Vectors::find(topology, found)?;
     for vector in 0..vectors.count() {
         let message = Message { at: INTERRUPTS_AT, data: vector.into() };
         vectors.set(vector, message).await?;
     }
-    vectors.use_them(true).await;
+    vectors.use_them(!by_pin).await;
     let registers = found.bar(0).and_then(|bar| bar.at).unwrap_or_default();
     bus.map(registers);
     Ok(())

@@ -1,5 +1,5 @@
-//! diskhog: each core writes and reads its own range of the disk at full speed, through its own queue shown
-//! as a SCSI disk, and compares every byte that it reads.
+//! diskhog: each core writes and reads its own range of the disk at full speed, through queues shown as a
+//! SCSI disk, and compares every byte that it reads.
 
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -9,15 +9,12 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bus::Buffer;
-use host::nvme::Queue;
 use host::{BlockDevice, Geometry};
 use runtime::{Rt, Time};
 use scsi::{Disk, Target, Unit};
 use wire::Lba;
 use wire::scsi::inquiry::Identity;
 use wire::scsi::lun::Lun;
-
-use crate::port::Port;
 
 /// Operations in flight per core.
 pub const DEPTH: u16 = 4;
@@ -30,6 +27,8 @@ pub struct Progress {
     pub written: AtomicU64,
     /// Bytes read and compared.
     pub verified: AtomicU64,
+    /// Bytes of both before the share's end.
+    pub in_time: AtomicU64,
     /// Time of its end, picoseconds.
     pub ended: AtomicU64,
 }
@@ -39,12 +38,13 @@ impl Progress {
         Progress {
             written: AtomicU64::new(0),
             verified: AtomicU64::new(0),
+            in_time: AtomicU64::new(0),
             ended: AtomicU64::new(0),
         }
     }
 
     pub fn clear(&self) {
-        for count in [&self.written, &self.verified, &self.ended] {
+        for count in [&self.written, &self.verified, &self.in_time, &self.ended] {
             count.store(0, Ordering::Relaxed);
         }
     }
@@ -63,14 +63,17 @@ pub struct Share {
     pub until: Time,
 }
 
-type ScsiDisk = Disk<Target<Rc<Queue<Port>>>>;
+type ScsiDisk<D> = Disk<Target<D>>;
 
-/// Attaches a SCSI disk to a queue.
+/// Attaches a SCSI disk to a core's queues.
 ///
 /// # Errors
 /// The class driver rejects the unit.
-pub async fn attach(queue: Rc<Queue<Port>>, identity: Identity) -> Result<Rc<ScsiDisk>, String> {
-    let target = Rc::new(Target::new(vec![Unit::new(queue, identity)]));
+pub async fn attach<D: BlockDevice>(
+    queues: D,
+    identity: Identity,
+) -> Result<Rc<ScsiDisk<D>>, String> {
+    let target = Rc::new(Target::new(vec![Unit::new(queues, identity)]));
     let disk = Disk::attach(target, Lun::of(0)).await.map_err(|error| error.to_string())?;
     Ok(Rc::new(disk))
 }
@@ -79,20 +82,19 @@ pub async fn attach(queue: Rc<Queue<Port>>, identity: Identity) -> Result<Rc<Scs
 ///
 /// # Errors
 /// An operation has failed, or data read differs from data written.
-pub async fn hog(
+pub async fn hog<D: BlockDevice + 'static>(
     rt: &Rt,
-    disk: &Rc<ScsiDisk>,
+    disk: &Rc<ScsiDisk<D>>,
     share: Share,
     progress: &'static Progress,
 ) -> Result<(), String> {
     let geometry = disk.geometry();
     let (left, failed) = (Rc::new(Cell::new(DEPTH)), Rc::new(RefCell::new(None)));
     for number in 0..DEPTH {
-        let mut worker = Worker::new(disk, &geometry, share, number, progress)?;
+        let mut worker = Worker::new(rt, disk, &geometry, share, number, progress)?;
         let (left, failed) = (left.clone(), failed.clone());
-        let rt_of_worker = rt.clone();
         rt.spawn(async move {
-            if let Err(why) = worker.work(&rt_of_worker, share.until).await {
+            if let Err(why) = worker.work().await {
                 failed.borrow_mut().get_or_insert(why);
             }
             left.set(left.get() - 1);
@@ -105,8 +107,10 @@ pub async fn hog(
 }
 
 /// One of [`DEPTH`] concurrent workers of a core: it owns every `DEPTH`th request of the core's range.
-struct Worker {
-    disk: Rc<ScsiDisk>,
+struct Worker<D> {
+    rt: Rt,
+    until: Time,
+    disk: Rc<ScsiDisk<D>>,
     buffer: Option<Buffer>,
     /// Data that a request should have, and data that was read.
     expected: Vec<u8>,
@@ -116,14 +120,15 @@ struct Worker {
     progress: &'static Progress,
 }
 
-impl Worker {
+impl<D: BlockDevice> Worker<D> {
     fn new(
-        disk: &Rc<ScsiDisk>,
+        rt: &Rt,
+        disk: &Rc<ScsiDisk<D>>,
         geometry: &Geometry,
         share: Share,
         number: u16,
         progress: &'static Progress,
-    ) -> Result<Worker, String> {
+    ) -> Result<Worker<D>, String> {
         let block = u64::from(geometry.block_bytes);
         let blocks = REQUEST_BYTES.min(geometry.transfer_bytes_max.into()) / block;
         let requests = geometry.blocks / blocks / share.cores as u64;
@@ -136,13 +141,14 @@ impl Worker {
         let bytes = (blocks * block) as usize;
         let buffer = Some(disk.buffer(bytes).map_err(|error| error.to_string())?);
         let (disk, expected, seen) = (disk.clone(), vec![0; bytes], vec![0; bytes]);
-        Ok(Worker { disk, buffer, expected, seen, places, progress })
+        let (rt, until) = (rt.clone(), share.until);
+        Ok(Worker { rt, until, disk, buffer, expected, seen, places, progress })
     }
 
     /// Writes its requests in rounds, one after another, and reads them half a round later.
-    async fn work(&mut self, rt: &Rt, until: Time) -> Result<(), String> {
+    async fn work(&mut self) -> Result<(), String> {
         let (count, mut done) = (self.places.len(), 0);
-        while done == 0 || rt.now() < until {
+        while done == 0 || self.rt.now() < self.until {
             self.write(done % count, done / count).await?;
             done += 1;
             // Half a round later, as far as possible from the write.
@@ -155,13 +161,21 @@ impl Worker {
         Ok(())
     }
 
+    fn count(&self, count: &AtomicU64, moved: &Buffer) {
+        let bytes = moved.bytes() as u64;
+        count.fetch_add(bytes, Ordering::Relaxed);
+        if self.rt.now() < self.until {
+            self.progress.in_time.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     async fn write(&mut self, place: usize, round: usize) -> Result<(), String> {
         let first = self.places[place];
         fill(&mut self.expected, first, round);
         let buffer = self.buffer.take().ok_or("one operation at a time")?;
         buffer.copy_in(0, &self.expected);
         let (buffer, done) = self.disk.write(Lba(first), buffer, false).await;
-        self.progress.written.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
+        self.count(&self.progress.written, &buffer);
         self.buffer = Some(buffer);
         done.map_err(|error| error.to_string())
     }
@@ -174,7 +188,7 @@ impl Worker {
         buffer.zero();
         let (buffer, done) = self.disk.read(Lba(first), buffer).await;
         buffer.copy_out(0, &mut self.seen);
-        self.progress.verified.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
+        self.count(&self.progress.verified, &buffer);
         self.buffer = Some(buffer);
         done.map_err(|error| error.to_string())?;
         if self.seen == self.expected {

@@ -7,6 +7,7 @@
 //!                 │          machine   the firmware's MP table; buses, windows
 //!                 │          nvme      pin by the I/O APIC, then MSI-X: host::nvme over port.rs
 //!                 │          team      every core's queue, by grants
+//!                 │          policies  queues that cores share, by real locks
 //!                 │          diskhog   behind scsi, each core its range, verified
 //!                 └────────► console   a verdict a line; the machine ends with a status
 //! ```
@@ -32,6 +33,7 @@ mod lock;
 mod machine;
 mod mem;
 mod nvme;
+mod policies;
 mod port;
 mod team;
 
@@ -64,6 +66,8 @@ const PART_BYTES: u64 = 8 << 20;
 /// Default and maximum run time of diskhog per disk, seconds; set by `seconds=N` on the command line.
 const SECONDS: u64 = 2;
 const SECONDS_MAX: u64 = 600;
+/// Each policy of shared queues runs for this part of that time.
+const POLICY_PART: u64 = 8;
 
 /// Entry point of the first core, from `start.s`.
 #[unsafe(no_mangle)]
@@ -207,7 +211,11 @@ async fn work(bench: &Bench<'_>, parts: &[Memory], span: Span) {
             continue;
         }
         let Some(device) = bench.bring_up(function, first_message).await else { continue };
-        let good = team::run(bench.rt, &device, bench.cores, parts, span).await;
+        let mut good = team::run(bench.rt, &device, bench.cores, parts, span).await;
+        if good {
+            let others = &parts[..parts.len().min(bench.cores.len() - 1)];
+            good = policies::run(bench.rt, &device, others, span / POLICY_PART).await;
+        }
         let end = device.controller.shutdown().await.map_err(|error| error.to_string());
         verdict(format_args!("{} is shut down", device.name), end.map(|()| "in order"));
         if !good {

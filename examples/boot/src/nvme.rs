@@ -12,6 +12,7 @@ use crate::apic::{self, IoApic};
 use crate::console::verdict;
 use crate::cpu::Registers;
 use crate::machine::{Firmware, Machine};
+use crate::policies;
 use crate::port::Port;
 
 /// Timeout of each step, sufficient on a busy host that emulates this machine.
@@ -27,6 +28,8 @@ pub struct Device {
     pub first_message: usize,
     /// Number of MSI-X vectors in use.
     pub vectors: u16,
+    /// Port of the first core.
+    pub port: Port,
     /// Controller, driven by the first core.
     pub controller: Controller<Port>,
 }
@@ -72,8 +75,9 @@ impl Bench<'_> {
         self.by_pin(function, &port, name).await?;
         let before = port.by_pin();
         let vectors = self.use_vectors(function, first_message).await?;
-        let controller =
-            start(&port, Completion::Interrupt { vector: 0 }, self.cores.len()).await?;
+        let cores = self.cores.len();
+        let queues = cores + policies::queues(cores);
+        let controller = start(&port, Completion::Interrupt { vector: 0 }, queues).await?;
         let identity = controller.identity();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_ascii_end().to_string();
         let what = format!(
@@ -88,7 +92,8 @@ impl Bench<'_> {
         let quiet = port.by_pin() == before;
         let result = if quiet { Ok(what) } else { Err("its pin interrupted".to_string()) };
         verdict(format_args!("{name} answers by MSI-X to this core"), result);
-        Ok(Device { name: name.to_string(), registers, first_message, vectors, controller })
+        let name = name.to_string();
+        Ok(Device { name, registers, first_message, vectors, port, controller })
     }
 
     /// Starts the controller with INTx and shuts it down again; polled, with a timeout on each wait, if

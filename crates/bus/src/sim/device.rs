@@ -328,6 +328,14 @@ impl DevicePort for SimDevice {
         }
     }
 
+    fn has_pin(&self) -> bool {
+        self.bus.pin.get().is_some()
+    }
+
+    fn drive_pin(&self, level: bool) {
+        self.bus.drive_pin(level);
+    }
+
     fn cost(&self, name: &str) -> Cost {
         Bus::cost(&self.bus.device_costs, name)
     }

@@ -117,12 +117,26 @@ impl HostPort for SimHost {
     async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
         let bus = &self.bus;
         let count = &bus.interrupts[vector as usize];
+        if count.get() == seen
+            && let Some((_ending, reads_back)) = bus.ending()
+            && reads_back
+        {
+            self.read32(0).await;
+        }
         while count.get() == seen {
             let version = bus.interrupted.version();
             bus.interrupted.changed(&bus.rt, version).await;
         }
-        self.noticed.set(bus.rt.now());
-        let turn = self.core().spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
+        let turn = match bus.last_by_pin() {
+            Some((arrived, turn)) => {
+                self.noticed.set(arrived);
+                turn
+            }
+            None => {
+                self.noticed.set(bus.rt.now());
+                self.core().spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await
+            }
+        };
         bus.rt.record_at(bus.stages.core, turn.begin);
         bus.rt.record_at(bus.stages.interrupt, turn.end);
         count.get()

@@ -23,6 +23,10 @@ pub(super) enum Item {
     Interrupt {
         vector: u16,
     },
+    /// An edge of the interrupt pin.
+    Pin {
+        level: bool,
+    },
 }
 
 /// Bytes in flight to host memory: runs of one buffer, each with its address.
@@ -73,7 +77,7 @@ impl Landings {
         ways.posted += 1;
         let due = match item {
             Item::Register { .. } => &mut ways.down,
-            Item::Memory(_) | Item::Interrupt { .. } => &mut ways.up,
+            Item::Memory(_) | Item::Interrupt { .. } | Item::Pin { .. } => &mut ways.up,
         };
         match due.back() {
             Some((last, ..)) if *last > at => {
@@ -143,6 +147,7 @@ impl Bus {
             Item::Register { register, value } if self.is_reached() => {
                 self.write_register(register, value);
                 self.rt.log("bus", "register", u64::from(register), u64::from(value));
+                self.send_edge();
                 self.registers_written.notify(&self.rt);
             }
             Item::Interrupt { vector } if self.reaches_memory() => {
@@ -152,7 +157,8 @@ impl Bus {
                 self.rt.log("bus", "interrupt", u64::from(vector), 0);
                 self.interrupted.notify(&self.rt);
             }
-            Item::Register { .. } | Item::Interrupt { .. } => {}
+            Item::Pin { level } if !self.down.get() => self.set_line(level),
+            Item::Register { .. } | Item::Interrupt { .. } | Item::Pin { .. } => {}
         }
     }
 }

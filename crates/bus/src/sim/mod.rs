@@ -17,6 +17,7 @@ mod device;
 mod host;
 mod landing;
 mod pci_slot;
+mod pin;
 mod poll_accounting;
 
 use alloc::boxed::Box;
@@ -35,6 +36,7 @@ pub use device::SimDevice;
 pub use host::{INTERRUPTS_AT, SimHost};
 use landing::Landings;
 use pci_slot::PciSlot;
+use pin::Pin;
 use poll_accounting::PollAccounting;
 
 /// Stages recorded by this bus, besides one for each named cost.
@@ -127,6 +129,8 @@ pub(crate) struct Bus {
     stages: Stages,
     /// Set if the device is a function of a PCI hierarchy; otherwise it is directly at the end of the link.
     pci_slot: OnceCell<PciSlot>,
+    /// Set if the device interrupts by its pin; otherwise by messages.
+    pin: OnceCell<Pin>,
     /// True if the link is down: reads return all ones, nothing lands.
     down: Cell<bool>,
 }
@@ -207,6 +211,7 @@ impl SimBus {
             landings: Landings::new(),
             stages,
             pci_slot: OnceCell::new(),
+            pin: OnceCell::new(),
             down: Cell::new(false),
             spec,
         });

@@ -14,7 +14,9 @@ enum Needs {
     Nothing,
     /// The medium stores a label.
     Label,
-    /// The medium stores a label, and either keeps no overwritten data or can erase itself as a whole.
+    /// The medium stores a label, and namespaces are not each one controller's.
+    Management,
+    /// The same, and the medium either keeps no overwritten data or can erase itself as a whole.
     Sanitizes,
     /// The doorbells fit the words of one page.
     FewDoorbells,
@@ -43,6 +45,12 @@ const fn row(opcode: u8, effects: u32, bit: u16) -> Row {
     Row { opcode, effects, bit, needs: Needs::Nothing }
 }
 
+/// As [`row`], if namespaces may be created and moved.
+const fn managed(opcode: u8) -> Row {
+    let bit = oacs::NAMESPACE_MANAGEMENT;
+    Row { opcode, effects: MANAGES, bit, needs: Needs::Management }
+}
+
 /// As [`row`], if the medium stores a label.
 const fn with_label(opcode: u8, effects: u32, bit: u16) -> Row {
     Row { opcode, effects, bit, needs: Needs::Label }
@@ -59,9 +67,9 @@ const ADMIN: &[Row] = &[
     row(admin::SET_FEATURES, PLAIN, 0),
     row(admin::GET_FEATURES, PLAIN, 0),
     row(admin::ASYNC_EVENT_REQUEST, PLAIN, 0),
-    with_label(admin::NAMESPACE_MANAGEMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
+    managed(admin::NAMESPACE_MANAGEMENT),
     row(admin::SELF_TEST, PLAIN, oacs::SELF_TEST),
-    with_label(admin::NAMESPACE_ATTACHMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
+    managed(admin::NAMESPACE_ATTACHMENT),
     row(admin::KEEP_ALIVE, PLAIN, 0),
     Row {
         opcode: admin::DOORBELL_BUFFER_CONFIG,
@@ -102,7 +110,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         match needs {
             Needs::Nothing => true,
             Needs::Label => self.keeps_a_label(),
-            Needs::Sanitizes => self.keeps_a_label() && self.sanitizing_capabilities() != 0,
+            Needs::Management => self.keeps_a_label() && !self.options.own_namespaces,
+            Needs::Sanitizes => {
+                self.is_met(Needs::Management) && self.sanitizing_capabilities() != 0
+            }
             Needs::FewDoorbells => self.doorbells_fit_a_page(),
             Needs::Collections => self.offers_collections(),
             Needs::HostMap => self.offers_host_map(),

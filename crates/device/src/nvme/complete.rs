@@ -110,6 +110,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.fail("posting a completion", place.at.0);
         } else if self.faults.is_on() && self.faults.is_silent(qid.0, cqe.cid.get()) {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
+        } else if self.port.has_pin() {
+            let cqid = self.sqs.borrow()[usize::from(qid.0)].as_ref().map(|sq| sq.cqid);
+            let mut cqs = self.cqs.borrow_mut();
+            if let Some(cq) = cqid.and_then(|cqid| cqs[usize::from(cqid.0)].as_mut()) {
+                cq.posted();
+            }
+            drop(cqs);
+            self.drive_pin();
         } else if let Some(vector) = place.vector {
             self.signal(vector, qid, cqe.status());
             if self.faults.is_on() && self.faults.is_repeated(qid.0, cqe.cid.get()) {

@@ -10,6 +10,7 @@ use wire::QueueId;
 use wire::nvme::features::InterruptCoalescing;
 use wire::nvme::status::Status;
 
+use super::queue::Cq;
 use super::{Controller, VECTORS};
 
 /// Unit of the TIME field.
@@ -90,6 +91,31 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.coalescing.held[usize::from(vector)].set(Held::default());
         }
         self.port.interrupt(vector);
+    }
+
+    /// Drives the interrupt pin: asserted while a queue with interrupts has unread entries (NVMe over PCIe
+    /// 1.0, 3.5.1.1). There is no coalescing.
+    pub(super) fn drive_pin(&self) {
+        let unread =
+            |cq: &mut Cq| cq.vector.is_some() && cq.unread(self.port.load(cq.head_doorbell)) > 0;
+        // Every queue, so that none falls a lap behind.
+        let queues = self
+            .cqs
+            .borrow_mut()
+            .iter_mut()
+            .flatten()
+            .filter_map(|cq| unread(cq).then_some(()))
+            .count();
+        self.port.drive_pin(queues > 0);
+    }
+
+    /// Task that follows the head doorbells of a device with an interrupt pin.
+    pub(super) async fn follow_heads(self: Rc<Self>) {
+        let never = || {
+            self.drive_pin();
+            None
+        };
+        self.port.on_registers(never).await
     }
 
     fn may_wait(&self, vector: u16, qid: QueueId, status: Status) -> bool {

@@ -116,6 +116,9 @@ pub struct Options {
     pub controllers: u16,
     /// Namespaces to create on a medium without namespaces: 1 to [`NAMESPACES_MAX`].
     pub namespaces: u16,
+    /// Each of these namespaces is attached to the controller of its number alone. There is no namespace
+    /// management and no sanitize, by which a controller could reach another's.
+    pub own_namespaces: bool,
     /// Protection type of these namespaces, if the medium stores metadata. `None`: unprotected.
     pub protection: Option<Kind>,
     /// True if data writes carry the relaxed-ordering attribute.
@@ -140,6 +143,7 @@ impl Default for Options {
             number: 0,
             controllers: 1,
             namespaces: 1,
+            own_namespaces: false,
             protection: None,
             relaxed_ordering: false,
             power_states: Vec::new(),
@@ -400,6 +404,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         self.spawn(self.clone().control());
         self.spawn(self.clone().tell_late());
+        if self.port.has_pin() {
+            self.spawn(self.clone().follow_heads());
+        }
         self.spawn(self.clone().run_self_tests());
         self.spawn(self.clone().run_sanitizes());
         self.spawn(self.clone().look_at_shadows());

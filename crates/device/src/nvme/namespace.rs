@@ -180,10 +180,25 @@ pub(super) struct Namespaces {
     beside: bool,
 }
 
+/// Namespaces of a medium without a valid label.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Initial {
+    /// Their number; they have equal size and the medium's block size.
+    pub namespaces: u16,
+    /// Their protection, if the medium has metadata.
+    pub protection: Option<Kind>,
+    /// Each is attached to the controller of its number alone, or all to every controller.
+    pub are_own: bool,
+}
+
+impl Initial {
+    /// One namespace of all blocks, for every controller.
+    const WHOLE: Initial = Initial { namespaces: 1, protection: None, are_own: false };
+}
+
 impl Namespaces {
-    /// Reads the namespaces from the medium's label. Without a valid label, creates `otherwise` namespaces of
-    /// equal size in the medium's block size, with `protection` if metadata are supported.
-    pub fn of<M: Media>(media: &M, otherwise: u16, protection: Option<Kind>) -> Namespaces {
+    /// Reads the namespaces from the medium's label. Without a valid label, creates those of `initial`.
+    pub fn of<M: Media>(media: &M, initial: Initial) -> Namespaces {
         let own_log2 = media.block_bytes().ilog2() as u8;
         let labels = media.labels();
         // A second format is offered only if it can be made persistent.
@@ -200,16 +215,17 @@ impl Namespaces {
             beside: media.metadata().is_some() && labels.is_some(),
         };
         if all.recall(&labels.map(|labels| labels.label()).unwrap_or_default()).is_none() {
-            let kind = protection.filter(|_| all.beside);
+            let kind = initial.protection.filter(|_| all.beside);
             let metadata = kind.map(|kind| Metadata { kind: Some(kind), ..Metadata::default() });
-            all.divide(otherwise.into(), metadata);
+            all.divide(initial, metadata);
         }
         all.shut_doors();
         all
     }
 
-    /// Creates `into` namespaces of equal size.
-    fn divide(&self, into: u64, metadata: Option<Metadata>) {
+    /// Creates namespaces of equal size.
+    fn divide(&self, initial: Initial, metadata: Option<Metadata>) {
+        let into = u64::from(initial.namespaces);
         let each = if into == 1 { self.blocks } else { (self.blocks / into) & !(self.align() - 1) };
         for (number, place) in (0..into).zip(&self.places) {
             let (start, serial) = (number * each, number as u32);
@@ -217,8 +233,12 @@ impl Namespaces {
                 start,
                 blocks: each,
                 shift: 0,
-                attached: u8::MAX,
-                private: false,
+                attached: if initial.are_own {
+                    1_u8.checked_shl(serial).unwrap_or(0)
+                } else {
+                    u8::MAX
+                },
+                private: initial.are_own,
                 serial,
                 metadata,
             };
@@ -393,7 +413,7 @@ impl Namespaces {
     fn recall(&self, label: &[u8]) -> Option<()> {
         if let Some(log2) = label.strip_prefix(&MARK_1).and_then(|rest| rest.first()) {
             let shift = self.shift_of_log2(*log2)?;
-            self.divide(1, None);
+            self.divide(Initial::WHOLE, None);
             let namespace = self.places[0].namespace.get().expect("just made");
             self.places[0].namespace.set(Some(Namespace { shift, ..namespace }));
             return Some(());

@@ -66,6 +66,9 @@ pub(super) struct Cq {
     /// Last valid head written by the host.
     head: u32,
     pub bad_head: Option<u32>,
+    /// Posted entries that the host has not consumed, up to `read_to`: of a device with an interrupt pin.
+    unread: u32,
+    read_to: u32,
     /// A completion waits for space.
     pub is_waited_for: bool,
     /// Shadow head doorbell in host memory.
@@ -125,6 +128,8 @@ impl Cq {
             head_doorbell,
             head: 0,
             bad_head: None,
+            unread: 0,
+            read_to: 0,
             is_waited_for: false,
             shadow: Shadow::default(),
         }
@@ -143,6 +148,20 @@ impl Cq {
             self.head = head;
         }
         sense
+    }
+
+    /// Counts an entry that was posted.
+    pub fn posted(&mut self) {
+        self.unread += 1;
+    }
+
+    /// Number of entries that are unread with this value in the head doorbell. An invalid value reads none.
+    pub fn unread(&mut self, head: u32) -> u32 {
+        let read = steps(self.read_to, head, self.size);
+        if head < self.size && read <= self.unread {
+            (self.read_to, self.unread) = (head, self.unread - read);
+        }
+        self.unread
     }
 
     /// Reserves the next entry: address and phase tag. `None` if the queue is full.
@@ -185,6 +204,21 @@ mod tests {
         assert!(!cq.consumed(4));
         assert!(!cq.consumed(u32::MAX));
         assert!(cq.consumed(1));
+    }
+
+    #[test]
+    fn cq_counts_unread_entries_over_wrap_and_ignores_invalid_heads() {
+        let mut cq = Cq::new(QueueId(1), BusAddr(0), 3, None);
+        let unread: Vec<_> = [0, 1, 2, 1, 0, 3, 1, 2]
+            .iter()
+            .map(|head| {
+                cq.posted();
+                let before = cq.unread(cq.read_to);
+                (before, cq.unread(*head))
+            })
+            .collect();
+        let expected = [(1, 1), (2, 1), (2, 1), (2, 0), (1, 1), (2, 2), (3, 2), (3, 2)];
+        assert_eq!(unread, expected);
     }
 
     proptest! {

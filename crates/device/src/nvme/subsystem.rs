@@ -19,7 +19,7 @@ use wire::nvme::reservation::{Notice, Notification};
 use zerocopy::FromZeros;
 
 use super::fused::Alone;
-use super::namespace::Namespaces;
+use super::namespace::{Initial, Namespaces};
 use super::reservations::Host;
 use super::slot::{Cut, Slot};
 use super::{ADMIN_SLOTS, CONTROLLERS_MAX, Controller, Options};
@@ -186,7 +186,12 @@ impl<M: Media> Subsystem<M> {
     /// If the options are inconsistent; the plan is validated earlier.
     pub fn new(media: Rc<M>, options: &Options) -> Subsystem<M> {
         assert!((1..=CONTROLLERS_MAX).contains(&options.controllers), "1 to 8 controllers");
-        let namespaces = Namespaces::of(&*media, options.namespaces, options.protection);
+        let to = Initial {
+            namespaces: options.namespaces,
+            protection: options.protection,
+            are_own: options.own_namespaces,
+        };
+        let namespaces = Namespaces::of(&*media, to);
         let members = Members {
             all: RefCell::default(),
             most: options.controllers,

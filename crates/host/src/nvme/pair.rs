@@ -365,10 +365,10 @@ impl<P: HostPort> Pair<P> {
         taken
     }
 
-    /// Returns true if interrupts may use a pin: during bring-up vectors are not in use yet, and this is the
-    /// only queue.
+    /// Returns true if interrupts may use a pin, which is vector 0 of all queues: the only one, or during
+    /// bring-up the only one yet.
     fn holds_a_pin(&self) -> bool {
-        self.qid == QueueId::ADMIN && self.completion == (Completion::Interrupt { vector: 0 })
+        self.completion == (Completion::Interrupt { vector: 0 })
     }
 
     fn tell_head(&self) {

@@ -62,8 +62,9 @@ impl<P: HostPort> Spread<P> {
         for number in 0..shape.queues {
             let completion = match options.each.completion {
                 kind @ (Completion::Polled | Completion::Hybrid) => kind,
-                // Vector 0 is the admin queue's.
-                Completion::Interrupt { .. } => Completion::Interrupt { vector: number + 1 },
+                Completion::Interrupt { vector } => {
+                    Completion::Interrupt { vector: vector + number }
+                }
             };
             let each = QueueOptions { depth: shape.depth, completion, ..options.each };
             let port = &ports[usize::from(home(number))];

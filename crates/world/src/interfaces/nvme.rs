@@ -148,6 +148,7 @@ pub(super) fn options(plan: &Plan) -> front::Options {
         number: plan.device.before(),
         controllers: 1,
         namespaces: plan.device.namespaces as u16,
+        own_namespaces: plan.device.own_namespaces,
         protection: plan.device.protection,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
@@ -179,8 +180,8 @@ pub fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
 pub fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
     driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
-        // Vector 0 is the admin queue's.
-        completion: plan.host.completion.by(number + 1),
+        // Vector 0 is the admin queue's, or the pin.
+        completion: plan.host.completion.by(if plan.host.pin.is_some() { 0 } else { number + 1 }),
         doorbell: match plan.host.doorbell {
             Doorbell::Each => driver::Doorbell::Each,
             Doorbell::Batched => driver::Doorbell::Batched,

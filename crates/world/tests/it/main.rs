@@ -19,6 +19,7 @@ mod namespaces;
 mod nvme_data;
 mod overtaken;
 mod packets;
+mod pin;
 mod polling;
 mod protection;
 mod shadows;

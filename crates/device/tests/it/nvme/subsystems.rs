@@ -114,6 +114,93 @@ fn namespace_detach_affects_named_controllers_only() {
     });
 }
 
+/// Two tenants, a namespace each. Commands for the other's are aborted as for an inactive namespace (NVMe
+/// base 2.0, 3.2.1.2), and commands that reach all namespaces are not offered.
+#[test]
+fn own_namespaces_keep_each_controller_to_its_own() {
+    let mut setup = Setup { label: Some(Vec::new()), ..small() };
+    (setup.options.namespaces, setup.options.own_namespaces) = (2, true);
+    with_hosts(2, setup, async |mut w: Several| {
+        let nsids = [Nsid(1), Nsid(2)];
+        for (party, nsid) in w.hosts.iter_mut().zip(nsids) {
+            let page = identify(party, Nsid::NONE, cns::ACTIVE_NAMESPACES).await;
+            assert_eq!(page[..8], [nsid.0.to_le_bytes(), [0; 4]].concat());
+            let page = identify(party, nsid, cns::NAMESPACE).await;
+            let own = IdentifyNamespace::read_from_bytes(&page).unwrap();
+            assert_eq!((own.nsze.get(), own.nmic), (2048, 0));
+            party.raw.memory.write(party.at, &[nsid.0 as u8; 512]).unwrap();
+            let data = party.raw.data(party.at, 512);
+            let sqe = io::write(party.raw.cid(), nsid, Lba(5), 1, false, data);
+            assert_eq!(party.io(&sqe).await, OK);
+        }
+        for (party, other) in w.hosts.iter_mut().zip([Nsid(2), Nsid(1)]) {
+            foreign_commands_are_refused(party, other).await;
+        }
+        for (party, nsid) in w.hosts.iter_mut().zip(nsids) {
+            let data = party.raw.data(party.at, 512);
+            let sqe = io::read(party.raw.cid(), nsid, Lba(5), 1, false, data);
+            assert_eq!(party.io(&sqe).await, OK);
+            assert_eq!(party.raw.bytes(party.at, 512), [nsid.0 as u8; 512]);
+        }
+        // A format of all namespaces is one of all that are the controller's.
+        let party = &mut w.hosts[1];
+        let sqe = Sqe {
+            opcode: opcode::admin::FORMAT_NVM,
+            ..io::flush(party.raw.cid(), Nsid::BROADCAST)
+        };
+        party.raw.admin_ok(&sqe).await;
+        let party = &mut w.hosts[0];
+        let data = party.raw.data(party.at, 512);
+        let sqe = io::read(party.raw.cid(), Nsid(1), Lba(5), 1, false, data);
+        assert_eq!(party.io(&sqe).await, OK);
+        assert_eq!(party.raw.bytes(party.at, 512), [1; 512]);
+    });
+}
+
+async fn foreign_commands_are_refused(party: &mut Party, other: Nsid) {
+    use opcode::io as of;
+    for opcode in [
+        of::FLUSH,
+        of::WRITE,
+        of::READ,
+        of::WRITE_UNCORRECTABLE,
+        of::COMPARE,
+        of::WRITE_ZEROES,
+        of::DATASET_MANAGEMENT,
+        of::VERIFY,
+        of::COPY,
+        of::RESERVATION_REGISTER,
+        of::RESERVATION_REPORT,
+        of::RESERVATION_ACQUIRE,
+        of::RESERVATION_RELEASE,
+    ] {
+        for (nsid, expected) in
+            [(other, Status::INVALID_FIELD), (Nsid(17), Status::INVALID_NAMESPACE_OR_FORMAT)]
+        {
+            let data = party.raw.data(party.at, 512);
+            // For reservations LBA 100h is the type 1, and a valid action.
+            let sqe = Sqe { opcode, ..io::read(party.raw.cid(), nsid, Lba(0x100), 1, false, data) };
+            assert_eq!(party.io(&sqe).await.kind(), expected, "opcode {opcode:#x}, {nsid:?}");
+        }
+    }
+    let page = identify(party, other, cns::NAMESPACE).await;
+    assert!(page.iter().all(|byte| *byte == 0), "an inactive namespace reads as zeros");
+    let format = Sqe { opcode: opcode::admin::FORMAT_NVM, ..io::flush(party.raw.cid(), other) };
+    assert_eq!(party.raw.admin(&format).await.status().kind(), Status::INVALID_FIELD);
+    for opcode in [
+        opcode::admin::NAMESPACE_ATTACHMENT,
+        opcode::admin::NAMESPACE_MANAGEMENT,
+        opcode::admin::SANITIZE,
+    ] {
+        let sqe = Sqe { opcode, ..io::flush(party.raw.cid(), other) };
+        assert_eq!(
+            party.raw.admin(&sqe).await.status().kind(),
+            Status::INVALID_OPCODE,
+            "{opcode:#x}"
+        );
+    }
+}
+
 /// NVMe base 2.0, 3.4.2: no write comes between a Compare and its Write, not even another controller's: of
 /// hosts that increment the same number at the same time exactly one succeeds.
 #[test]

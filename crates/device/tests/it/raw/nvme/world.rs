@@ -105,6 +105,7 @@ impl Setup {
             number: 0,
             controllers: 1,
             namespaces: 1,
+            own_namespaces: false,
             protection: None,
             urgent_burst_max: choice.of(&[None, Some(1), Some(5)]),
             relaxed_ordering: choice.one_in(2),
