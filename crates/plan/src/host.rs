@@ -257,7 +257,7 @@ fn pin(fields: &Fields<'_>, by: Option<Completion>, coalesced: bool) -> Option<O
     ];
     for (key, is_wrong, expected) in others {
         if pin.is_some() && is_wrong {
-            fields.error(key, "another", &format!("{expected}, with host.interrupts by the pin"));
+            fields.error(key, "another", format!("{expected}, with host.interrupts by the pin"));
         }
     }
     Some(pin)
