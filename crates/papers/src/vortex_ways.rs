@@ -95,26 +95,28 @@ pub(super) const SCHEDULERS: Spec = check(
     ],
 );
 
-pub(super) const FACES: Spec = check(
-    ("D9", "one core: reads of 4 KiB a second, native NVMe over SCSI"),
-    "the drive is shown to Vortex as a SCSI disk: what that costs is not measured",
-    (
-        "the SCSI resource takes a core's time for each command, until the drive is what limits",
-        "more by a twentieth at least",
+pub(super) const FACES: Spec = Spec {
+    expected: Expected::Departs(
+        "the drive is what limits: its banks give 62,000 such reads a second, with either driver. Of the \
+         latency of a read alone 3.9 of 113.6 us are the SCSI resource's. With eight times the banks the core \
+         limits, and the resource shows",
+        &[Mutation {
+            change: "a drive of 56 banks",
+            settings: &[set("medium.timing.banks", "56")],
+        }],
     ),
-    |setup| {
-        let (native, scsi) = (from_one_core(setup, NVME)?, from_one_core(setup, SCSI)?);
-        let text = format!("{native:.1} and {scsi:.1} kIOPS");
-        Ok(Seen::of(native / scsi, native > 1.05 * scsi).with(text))
-    },
-    &[
-        Mutation {
-            change: "a SCSI resource that takes no time",
-            settings: &[set("host.costs.\"block driver\"", "\"0 ns\"")],
+    ..check(
+        ("D9", "one core: reads of 4 KiB a second, native NVMe over SCSI"),
+        "the drive is shown to Vortex as a SCSI disk: what that costs is not measured",
+        ("the SCSI resource takes a core's time for each command", "more by a twentieth at least"),
+        |setup| {
+            let (native, scsi) = (from_one_core(setup, NVME)?, from_one_core(setup, SCSI)?);
+            let text = format!("{native:.1} and {scsi:.1} kIOPS");
+            Ok(Seen::of(native / scsi, native > 1.05 * scsi).with(text))
         },
-        Mutation { change: "a drive of one bank", settings: &[set("medium.timing.banks", "1")] },
-    ],
-);
+        &[],
+    )
+};
 
 pub(super) fn tables(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
     Ok(vec![sizes(setup)?, schedulers(setup)?, faces(setup)?])
