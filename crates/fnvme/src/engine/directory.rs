@@ -144,6 +144,11 @@ impl Directory {
         Directory { entries: Vec::new(), sequence: 0 }
     }
 
+    /// A copy of it is on the drive.
+    pub fn is_on_drive(&self) -> bool {
+        self.sequence != 0
+    }
+
     /// Reserves the blocks of all entries by `reserve`, which returns false if they are not free.
     pub fn reserve_all(
         self,

@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use bus::live::LiveHost;
-use host::BlockDevice;
 use host::fastpath::Engine;
 use host::nvme::Queue;
+use host::{BlockDevice, IoError, Kind};
 use wire::Lba;
 use world::RunError;
 
-use super::directory::{COPIES, COPY_BYTES, Directory, Entry, NAMES_MAX, check_name};
+use super::directory::{
+    COPIES, COPY_BYTES, Directory, DirectoryError, Entry, NAMES_MAX, check_name,
+};
 use super::error::Error;
 
 /// The directory of the engine's drive. Changes come one after the other.
@@ -48,7 +50,7 @@ impl Names {
             )));
         }
         let copies = [names.read(0).await?, names.read(1).await?];
-        let parsed = Directory::parse([&copies[0], &copies[1]], block_bytes);
+        let parsed = names.parse(copies, block_bytes)?;
         let directory = parsed.and_then(|directory| {
             let taken = |entry: &Entry| engine.reserve(entry.first, entry.blocks);
             directory.reserve_all(taken)
@@ -70,13 +72,38 @@ impl Names {
         (self.blocks * u64::from(self.engine.geometry().block_bytes)) as usize
     }
 
-    async fn read(&self, copy: u64) -> Result<Vec<u8>, RunError> {
+    /// The copies as they were read. One that the medium cannot return is not needed where the other is valid;
+    /// without that it may be the only one, and the drive is not taken for one without named areas.
+    fn parse(
+        &self,
+        copies: [Result<Vec<u8>, IoError>; 2],
+        block_bytes: u32,
+    ) -> Result<Result<Directory, DirectoryError>, RunError> {
+        let lost = copies.iter().find_map(|copy| copy.as_ref().err().copied());
+        let bytes = |copy: &Result<Vec<u8>, IoError>| copy.as_ref().map_or(vec![], Vec::clone);
+        let [first, second] = [bytes(&copies[0]), bytes(&copies[1])];
+        let parsed = Directory::parse([&first, &second], block_bytes);
+        match (lost, &parsed) {
+            (Some(error), Ok(directory)) if !directory.is_on_drive() => Err(error.into()),
+            _ => Ok(parsed),
+        }
+    }
+
+    /// Reads a copy. The inner error is the medium's.
+    async fn read(&self, copy: u64) -> Result<Result<Vec<u8>, IoError>, RunError> {
         let buffer = self.queue.buffer(self.copy_bytes())?;
         let (buffer, read) = self.queue.read(self.at(copy), buffer).await;
-        read?;
-        let mut bytes = vec![0; COPY_BYTES];
-        buffer.copy_out(0, &mut bytes);
-        Ok(bytes)
+        match read {
+            Err(error) if matches!(error.kind, Kind::MediaFailed | Kind::Corrupted) => {
+                Ok(Err(error))
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                let mut bytes = vec![0; COPY_BYTES];
+                buffer.copy_out(0, &mut bytes);
+                Ok(Ok(bytes))
+            }
+        }
     }
 
     /// Writes the next copy, durable.
@@ -98,8 +125,8 @@ impl Names {
     }
 
     /// Finds an area by its name, or makes one of `blocks` blocks; 0: only finds it. The area is in use until
-    /// [`release`](Self::release).
-    pub async fn open(&self, name: &str, blocks: u64) -> Result<(Lba, u64), Error> {
+    /// [`release`](Self::release). Returns its blocks, and whether it is a new one.
+    pub async fn open(&self, name: &str, blocks: u64) -> Result<(Lba, u64, bool), Error> {
         check_name(name)?;
         if let Some(entry) = self.directory.borrow_mut().find(name) {
             if entry.in_use {
@@ -109,7 +136,7 @@ impl Names {
                 return Err(Error::OtherLength { blocks: entry.blocks });
             }
             entry.in_use = true;
-            return Ok((entry.first, entry.blocks));
+            return Ok((entry.first, entry.blocks, false));
         }
         if blocks == 0 {
             return Err(Error::NotFound);
@@ -125,7 +152,7 @@ impl Names {
             self.directory.borrow_mut().entries.pop();
             self.engine.unreserve(first);
         }
-        saved.map(|()| (first, blocks))
+        saved.map(|()| (first, blocks, true))
     }
 
     /// The area that begins here has no client any more.

@@ -243,10 +243,14 @@ impl Office {
         let Some(name) = &wanted.name else {
             return self.give(blocks, None, wanted.function);
         };
-        let (first, blocks) = self.names.open(name, blocks).await?;
+        let (first, blocks, is_new) = self.names.open(name, blocks).await?;
         let given = self.give(blocks, Some(first), wanted.function);
         if given.is_err() {
             self.names.release(first);
+            if is_new {
+                // The caller hears why there is no area; a name that stays is free and of no other use.
+                let _ = self.names.remove(name).await;
+            }
         }
         given
     }

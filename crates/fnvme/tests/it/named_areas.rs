@@ -156,6 +156,49 @@ fn damage_to_one_copy_loses_nothing_and_to_both_is_reported() {
     assert!(refused.starts_with(expected), "{refused}");
 }
 
+/// Reads of these blocks fail.
+fn unreadable(first: u64, last: u64) -> String {
+    format!(
+        r#"[{{ name = "x", what = "status", status = "Unrecovered Read Error", dnr = true, command = "read", first_lba = {first}, last_lba = {last} }}]"#
+    )
+}
+
+#[test]
+fn unreadable_copy_loses_nothing_and_is_no_empty_directory() {
+    let folder = Folder::new("unreadable");
+    let service = start(&folder.drive(), &[]).expect("it starts");
+    write(&service.open_named("mine", 4096, None).expect("a new area"), 5);
+    drop(service);
+    let copies = [(0, COPY_BLOCKS - 1), (COPY_BLOCKS, 2 * COPY_BLOCKS - 1)];
+    for (first, last) in copies {
+        let faults = unreadable(first, last);
+        let service = start(&folder.drive(), &[("faults", &faults)]).expect("one copy is whole");
+        holds(&service.open_named("mine", 0, None).expect("it is there"), 5);
+    }
+    // The other copy is gone, too: damaged, or as on a drive that never had one.
+    for lost in [vec![0; COPY], vec![1; COPY]] {
+        let service = start(&folder.drive(), &[]).expect("a copy is whole");
+        service.ordinary(COPY_BLOCKS, lost, true).expect("a write");
+        drop(service);
+        let faults = unreadable(0, COPY_BLOCKS - 1);
+        let refused = start(&folder.drive(), &[("faults", &faults)]).err().expect("no copy");
+        assert!(refused.to_string().contains("LBA 0"), "{refused}");
+    }
+}
+
+/// An area that is larger than memory leaves no name behind.
+#[test]
+fn area_without_memory_leaves_no_name() {
+    let folder = Folder::new("memory");
+    let service = start(&folder.drive(), &[("host.memory", "5 MiB")]).expect("it starts");
+    let open = |bytes| service.open_named("mine", bytes, None);
+    assert!(matches!(error(open(3 << 20)), Some(Error::Memory(_))));
+    assert_eq!(error(open(0)), Some(Error::NotFound));
+    drop(open(4096).expect("another length is free to choose"));
+    assert!(error(open(3 << 20)).is_some_and(|e| e == Error::OtherLength { blocks: 8 }));
+    drop(open(0).expect("an area that was there stays"));
+}
+
 /// Directories with a valid checksum and areas that are not free blocks of the drive.
 #[test]
 fn directory_with_areas_outside_or_overlapping_is_rejected() {
