@@ -97,8 +97,8 @@ pub(super) const SCHEDULERS: Spec = check(
 
 pub(super) const FACES: Spec = Spec {
     expected: Expected::Departs(
-        "the drive is what limits: its banks give 62,000 such reads a second, with either driver. Of the \
-         latency of a read alone 3.9 of 113.6 us are the SCSI resource's. With eight times the banks the core \
+        "the drive is what limits: its banks give 62,000 such reads a second to either driver. Of the \
+         latency of a read alone 3.9 of 113.6 us are the SCSI resource's. With eight times the banks a core \
          limits, and the resource shows",
         &[Mutation {
             change: "a drive of 56 banks",

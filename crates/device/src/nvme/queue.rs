@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn cq_counts_unread_entries_over_wrap_and_ignores_invalid_heads() {
         let mut cq = Cq::new(QueueId(1), BusAddr(0), 3, None);
-        let unread: Vec<_> = [0, 1, 2, 1, 0, 3, 1, 2]
+        let unread: Vec<_> = [0, 1, 2, 1, 0, 3]
             .iter()
             .map(|head| {
                 cq.posted();
@@ -217,7 +217,7 @@ mod tests {
                 (before, cq.unread(*head))
             })
             .collect();
-        let expected = [(1, 1), (2, 1), (2, 1), (2, 0), (1, 1), (2, 2), (3, 2), (3, 2)];
+        let expected = [(1, 1), (2, 1), (2, 1), (2, 0), (1, 1), (2, 2)];
         assert_eq!(unread, expected);
     }
 
