@@ -35,7 +35,8 @@ pub struct Device {
     pub mdts_bytes: u64,
     /// Commands fetched from one queue before the next queue is served; none: no limit.
     pub arbitration_burst: Option<u32>,
-    /// Number in the serial number, NQN and EUI-64, from 1; none: 1, and of a served drive one made from its address.
+    /// Number in the serial number, NQN and EUI-64, from 1; none: 1, and of a served drive one made from its
+    /// address.
     pub number: Option<u64>,
     /// Number of namespaces of equal size on a new medium.
     pub namespaces: u32,

@@ -267,7 +267,8 @@ impl Plan {
         }
     }
 
-    /// The plan for drive number `of` of several: its serial number, NQN and EUI-64 count on from `device.number`.
+    /// The plan for drive number `of` of several: its serial number, NQN and EUI-64 count on from
+    /// `device.number`.
     #[must_use]
     pub fn numbered(&self, of: u64) -> Plan {
         let number = Some(self.device.number.unwrap_or(1).wrapping_add(of));

@@ -191,8 +191,8 @@ impl FrontEnd {
     }
 }
 
-/// Number of the drive at an address, by which hosts tell it from those of other servers of this machine: above
-/// those that a plan gives, and the same each time.
+/// Number of the drive at an address, by which hosts tell it from those of other servers of this machine:
+/// above those that a plan gives, and the same each time.
 fn number_of(address: &Path) -> u64 {
     let from = NUMBER_MAX + 1;
     let absolute = std::path::absolute(address).unwrap_or_else(|_| address.to_owned());

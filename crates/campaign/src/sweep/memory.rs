@@ -17,12 +17,13 @@ const SPARE: u64 = 24;
 /// erased too.
 const AMPLIFIED: u64 = 3;
 
-/// Bytes of an entry of a whole map, and of those that a point copies when one of them changes: it shares the map of the
-/// saved state that it begins from in chunks of this length.
+/// Bytes of an entry of a whole map, and of those that a point copies when one of them changes: it shares the
+/// map of the saved state that it begins from in chunks of this length.
 const ENTRY: u64 = 4;
 const CHUNK: u64 = 256 << 10;
 
-/// Estimate of the memory of a point, bytes, without the saved state that it begins from. `shares`: it begins from one.
+/// Estimate of the memory of a point, bytes, without the saved state that it begins from. `shares`: it begins
+/// from one.
 pub(super) fn of_point(plan: &Plan, work: &Work, shares: bool) -> u64 {
     let (capacity, block) =
         (plan.medium.contents.capacity_bytes, u64::from(plan.medium.contents.block_bytes).max(1));
@@ -202,8 +203,8 @@ mod tests {
         assert!(of_state(&tlc) > 2 * whole_map(&tlc));
     }
 
-    /// A point that only reads has no map of its own; one that writes copies the chunks that it changes, and no more than
-    /// the map.
+    /// A point that only reads has no map of its own; one that writes copies the chunks that it changes, and no
+    /// more than the map.
     #[test]
     fn points_of_a_saved_state_share_its_map() {
         let work = |text: &str| {

@@ -28,8 +28,8 @@ struct Line {
 }
 
 impl Results {
-    /// Opens the results of a sweep, or begins them in a file, whose folders are made. With `restart` results that are
-    /// there are dropped.
+    /// Opens the results of a sweep, or begins them in a file, whose folders are made. With `restart` results
+    /// that are there are dropped.
     ///
     /// # Errors
     /// The file is of something else or of another sweep, is damaged, or another process has it.
