@@ -203,8 +203,8 @@ mod tests {
         assert!(of_state(&tlc) > 2 * whole_map(&tlc));
     }
 
-    /// A point that only reads has no map of its own; one that writes copies the chunks that it changes, and no
-    /// more than the map.
+    /// A point that only reads has no map of its own; one that writes copies the chunks that it changes, and
+    /// no more than the map.
     #[test]
     fn points_of_a_saved_state_share_its_map() {
         let work = |text: &str| {
