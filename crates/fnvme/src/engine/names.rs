@@ -72,8 +72,8 @@ impl Names {
         (self.blocks * u64::from(self.engine.geometry().block_bytes)) as usize
     }
 
-    /// The copies as they were read. One that the medium cannot return is not needed where the other is valid;
-    /// without that it may be the only one, and the drive is not taken for one without named areas.
+    /// The copies as they were read. One that the medium cannot return is not needed where the other is
+    /// valid; else it may be the only one, and the drive is not taken for one without named areas.
     fn parse(
         &self,
         copies: [Result<Vec<u8>, IoError>; 2],
