@@ -61,7 +61,7 @@ const fn check(
 }
 
 pub(super) const SIZE: Spec = check(
-    ("D9", "one core: requests of 4 MiB over 4 KiB, MB/s"),
+    ("D9", "one core: MB/s, 4 MiB requests over 4 KiB"),
     "throughput is measured with requests of 4 MB, operations with 4 KB (5.3)",
     (
         "the pieces of a request are in flight together; a request of one piece is alone",
@@ -77,7 +77,7 @@ pub(super) const SIZE: Spec = check(
 );
 
 pub(super) const SCHEDULERS: Spec = check(
-    ("D7", "neighbour's MB/s: an urgent queue beside it over a rate"),
+    ("D7", "neighbour: MB/s beside urgent over a rate"),
     "schedulers of the host, or classes in the controller, give processes their shares (6.2.1)",
     (
         "a class reorders what waits at the drive and gives nothing up; a rate keeps it from waiting there",
@@ -106,7 +106,7 @@ pub(super) const FACES: Spec = Spec {
         }],
     ),
     ..check(
-        ("D9", "one core: reads of 4 KiB a second, native NVMe over SCSI"),
+        ("D9", "one core: 4 KiB reads, NVMe over SCSI"),
         "the drive is shown to Vortex as a SCSI disk: what that costs is not measured",
         ("the SCSI resource takes a core's time for each command", "more by a twentieth at least"),
         |setup| {
