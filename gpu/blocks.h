@@ -16,6 +16,13 @@ constexpr uint32_t ID = 0, LIMITS = 1, CAPACITY = 2, MEDIUM = 4, READ_NS = 5, WR
 constexpr uint32_t CONTROL = 11, STATUS = 12, OFFSET = 14, BLOCK = 15;
 constexpr uint32_t ENABLE = 1u << 0, SIGNALS = 1u << 1, READY = 1u << 0;
 // What a host has done wrong.
+// The last two, which announce a block, lie on a page of their own.
+constexpr uint32_t ANNOUNCEMENT = 0x1000;
+
+ON_DEVICE uint32_t place(uint32_t number) {
+    return number < OFFSET ? 4 * number : ANNOUNCEMENT + 4 * (number - OFFSET);
+}
+
 enum Violation : uint32_t { NONE, REGISTERS, SIZE, OFFSET_WRONG, TURN, OWNER, COUNT };
 // What is asked for, and how it ended.
 constexpr uint32_t READ = 1, WRITE = 2, WRITE_THROUGH = 3, FLUSH = 4;
@@ -55,11 +62,16 @@ ON_DEVICE void Blocks::publish(const World &world) {
     world.window.store(4 * blk::ID, BLOCKS_MAGIC);
 }
 
+// All registers, in one turn of the lanes.
+ON_DEVICE void look(const World &world, Line &registers) {
+    registers.look(16, [&](uint32_t number) { return world.window.at(blk::place(number)); });
+}
+
 ON_DEVICE void Blocks::open(const World &world, const Line &registers) {
     uint32_t shape = registers.word(blk::SHAPE), log2 = shape & 0xff;
     uint64_t at = static_cast<uint64_t>(registers.word(blk::RING + 1)) << 32 | registers.word(blk::RING);
     // Blocks are counted anew, so an old one must not be taken for the first.
-    put_word(world.window.at(4 * blk::BLOCK), 0);
+    put_word(world.window.at(blk::place(blk::BLOCK)), 0);
     told = 0;
     bool sense = log2 <= RING_LOG2 && 1u << log2 >= BLOCK_MAX && at % DESCRIPTOR_BYTES == 0;
     if (!sense || !world.host.holds(at, static_cast<uint64_t>(DESCRIPTOR_BYTES) << log2))
@@ -85,19 +97,19 @@ ON_DEVICE uint32_t Blocks::judge(const World &world, const Line &registers, uint
     // It was stored before BLOCK, but may have been loaded before it too.
     if (registers.word(blk::OFFSET) == next) return blk::NONE;
     Line again;
-    again.look_at(world.window.at(0), 16);
+    look(world, again);
     return again.word(blk::OFFSET) == next ? blk::NONE : blk::OFFSET_WRONG;
 }
 
 ON_DEVICE bool Blocks::turn(const World &world, Interrupts &interrupts) {
     Line registers;
-    registers.look_at(world.window.at(0), 16);
+    look(world, registers);
     uint32_t now = registers.word(blk::CONTROL), block = registers.word(blk::BLOCK);
     if (now != control) {
         bool was = control & blk::ENABLE, is = now & blk::ENABLE;
         control = now;
         fence();
-        registers.look_at(world.window.at(0), 16);
+        look(world, registers);
         if (is && !was) open(world, registers);
         if (!is && was) {
             entries = 0;

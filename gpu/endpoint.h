@@ -11,7 +11,7 @@ constexpr uint32_t PATIENT_AFTER = 64, PATIENT_EACH = 32, CONTROLS_EACH = 16;
 
 // The bytes of the registers of a face.
 constexpr uint32_t register_bytes(Face face) {
-    return face == Face::blocks ? 0x1000 : face == Face::nvme ? DCX_BLOCK : DCX_BLOCK + 0x1000;
+    return face == Face::blocks ? 0x2000 : face == Face::nvme ? DCX_BLOCK : DCX_BLOCK + 0x1000;
 }
 
 struct Endpoint {

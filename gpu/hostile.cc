@@ -128,9 +128,9 @@ void lie_in_blocks(Arena &arena, Dice &dice) {
         arena.set(4 * blk::CONTROL, dice.number(4));
         arena.set(4 * blk::SHAPE, dice.below(4) == 0 ? dice.number(12) : 6);
         arena.wide(4 * blk::RING, dice.below(8) == 0 ? dice.address() : BASE);
-        arena.set(4 * blk::OFFSET, dice.below(8) == 0 ? static_cast<uint32_t>(dice.next()) : 0);
+        arena.set(blk::place(blk::OFFSET), dice.below(8) == 0 ? static_cast<uint32_t>(dice.next()) : 0);
     }
-    uint32_t turn = arena.get(4 * blk::BLOCK) >> 16, offset = arena.get(4 * blk::OFFSET);
+    uint32_t turn = arena.get(blk::place(blk::BLOCK)) >> 16, offset = arena.get(blk::place(blk::OFFSET));
     for (uint32_t i = 0; i < BLOCK_MAX; i++) {
         uint32_t *descriptor = arena.at(BASE + DESCRIPTOR_BYTES * i), count = dice.below(512) == 0 ? 7 : i;
         uint64_t at = dice.address(), block = 512ull * dice.number(MEDIUM_BYTES >> 9);
@@ -140,8 +140,8 @@ void lie_in_blocks(Arena &arena, Dice &dice) {
         descriptor[5] = descriptor[6] = 0;
         descriptor[7] = blk::OF_DEVICE | dice.number(5) << 8 | count << 16;
     }
-    arena.set(4 * blk::OFFSET, offset);
-    arena.set(4 * blk::BLOCK, dice.number(BLOCK_MAX + 2) | (turn + 1) << 16);
+    arena.set(blk::place(blk::OFFSET), offset);
+    arena.set(blk::place(blk::BLOCK), dice.number(BLOCK_MAX + 2) | (turn + 1) << 16);
 }
 
 void lie(Arena &arena, Dice &dice) {
