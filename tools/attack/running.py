@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from . import drive
 from .cases import case
@@ -258,6 +259,28 @@ def breakdown(context):
             context.fail("wrong", f"the medium has {of_medium:.0f} us of {stages}, expected at least 5 ms and the most")
         done = subprocess.run([context.program, "ctl", path, "stats"], capture_output=True, text=True)
         expect(context, "read us: media" in done.stdout, True, f"the breakdown of ctl stats: {done.stdout}")
+    finally:
+        server.kill()
+
+
+@case("control/concurrent", "control clients that inject faults and read counts at the same time: each fault is there")
+def concurrent(context):
+    clients, each = 4, 15
+    server, rpc, path = controlled(context, "live", "nbd")
+
+    def inject(number):
+        own = Rpc(path)
+        for nth in range(each):
+            fault = f'{{ name = "{number}-{nth}", what = "delay", span = "1 us", command = "flush" }}'
+            own.call("faults.inject", fault=fault)
+            own.call("stats")
+
+    try:
+        with ThreadPoolExecutor(clients) as pool:
+            for done in [pool.submit(inject, number) for number in range(clients)]:
+                done.result()
+        found = {fault["name"] for fault in rpc.call("faults.list")["drives"][0]["faults"]}
+        expect(context, found, {f"{number}-{nth}" for number in range(clients) for nth in range(each)}, "faults")
     finally:
         server.kill()
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use media::contents::Backing;
 use plan::{MediumPace, NUMBER_MAX, Plan};
@@ -10,6 +11,7 @@ use runtime::Span;
 use world::RunError;
 use world::interfaces::Row;
 
+use crate::control::Drive;
 use crate::extents::{self, Client, ClientError};
 use crate::{Control, Events, plan_for_clients};
 
@@ -104,6 +106,12 @@ impl Job<'_> {
 
     pub(crate) fn events<'a>(&'a self, address: &'a Path) -> Events<'a> {
         Events::new(address, self.report)
+    }
+
+    /// Adds the address of this number to the control of the drive that it shares.
+    pub(crate) fn add_shared(&self, number: usize) -> Arc<Drive> {
+        let client = self.clients.get(number);
+        self.control.add_shared(self.row, &self.addresses[number], &self.plan, client)
     }
 }
 

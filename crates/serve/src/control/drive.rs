@@ -43,6 +43,7 @@ pub struct Drive {
     copies: AtomicBool,
     /// Of the copy: the longest time that commands waited for it, nanoseconds.
     pause_ns: AtomicU64,
+    request: Mutex<()>,
     pub(super) settings: Mutex<Settings>,
     posted: Mutex<Posted>,
     clients: Mutex<Clients>,
@@ -164,6 +165,7 @@ impl Drive {
             running: AtomicBool::new(false),
             copies: AtomicBool::new(false),
             pause_ns: AtomicU64::new(0),
+            request: Mutex::default(),
             settings: Mutex::new(settings),
             posted: Mutex::default(),
             clients: Mutex::default(),
@@ -174,6 +176,12 @@ impl Drive {
     pub(super) fn shared_by(self, client: Option<&str>) -> Drive {
         let divided = client.is_some();
         Drive { shared: true, divided, client: client.unwrap_or_default().to_owned(), ..self }
+    }
+
+    /// The right to change settings and ask: one request at a time, so that what is applied, and what fails, is
+    /// that request's. It has it for [`ANSWER`] at most.
+    pub(super) fn request(&self) -> MutexGuard<'_, ()> {
+        locked(&self.request)
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
@@ -260,10 +268,13 @@ impl Drive {
     fn copy_to(&self, path: &Path) -> Result<Fork, String> {
         let (since, (to, begun)) = (STD_CLOCK.now(), channel());
         self.pause_ns.store(0, Ordering::Relaxed);
-        self.settings().copy = Some(to);
-        let asked = self.ask();
-        self.settings().copy = None;
-        asked?;
+        {
+            let _request = self.request();
+            self.settings().copy = Some(to);
+            let asked = self.ask();
+            self.settings().copy = None;
+            asked?;
+        }
         let ended = || format!("{}: the drive has ended before its copy", self.name);
         let copied = begun.try_recv().map_err(|_| ended())??;
         let bytes = copy_to_file(copied, path).map_err(|error| error.to_string())?;

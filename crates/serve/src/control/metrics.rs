@@ -189,6 +189,7 @@ fn text(control: &Control) -> String {
         .iter()
         .map(|drive| {
             // A drive that does not answer has the counts of its last answer.
+            let _request = drive.request();
             let _ = drive.ask();
             (drive, drive.posted())
         })

@@ -74,6 +74,7 @@ pub(super) fn perform(control: &Control, method: &str, parameters: &Value) -> An
         "stats" => each(control, text("drive"), stats),
         "clients" => each(control, text("drive"), |drive| Ok(clients(drive))),
         "faults.list" => each(control, text("drive"), |drive| {
+            let _request = drive.request();
             drive.ask().map_err(failed)?;
             Ok(faults(drive))
         }),
@@ -91,10 +92,12 @@ pub(super) fn perform(control: &Control, method: &str, parameters: &Value) -> An
             let drive = one(control, text("drive"))?;
             let reopen =
                 control.reopen.as_ref().ok_or_else(|| rejected("the server watches no drive"))?;
-            may_change(&drive, method)?;
             if method == "fork" {
+                may_change(&drive, method)?;
                 return fork(&drive, parameters);
             }
+            let _request = drive.request();
+            may_change(&drive, method)?;
             change(&drive, reopen, method, parameters)?;
             Ok(state(&drive))
         }
@@ -317,8 +320,11 @@ fn faults(drive: &Drive) -> Value {
 }
 
 fn stats(drive: &Drive) -> Answer {
-    drive.ask().map_err(failed)?;
-    let posted = drive.posted();
+    let posted = {
+        let _request = drive.request();
+        drive.ask().map_err(failed)?;
+        drive.posted()
+    };
     let mut commands = Map::new();
     for (kind, (now, before)) in Kind::ALL.iter().zip(posted.now.kinds.iter().zip(&posted.before)) {
         let (all, seconds) = (before.and(now.totals), device::meter::SECONDS as f64);

@@ -56,8 +56,10 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
         })?;
         for (number, server) in servers.iter().enumerate() {
             let (give, place) = threads.of(number);
+            // In the order of the addresses, whichever thread is first.
+            let drive = job.add_shared(number);
             one_thread_each(scope, job.events(&job.addresses[number]), move |events| {
-                socket(job, (number, place), server, &give, events)
+                socket(job, (number, place), server, &drive, &give, events)
             });
         }
         threads.ended()
@@ -70,16 +72,15 @@ fn socket(
     job: &Job<'_>,
     (number, place): (usize, usize),
     server: &Server,
+    drive: &Arc<Drive>,
     give: &Sender<Session>,
     events: &Events<'_>,
 ) -> Result<(), RunError> {
     let register_bytes = (job.row.register_bytes)(&job.plan);
-    let (address, client) = (&job.addresses[number], job.clients.get(number));
-    let drive = job.control.add_shared(job.row, address, &job.plan, client);
     one_at_a_time(
         events,
         job.control,
-        &drive,
+        drive,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             let ((refused, refusals), (end, ended)) = (channel(), channel());

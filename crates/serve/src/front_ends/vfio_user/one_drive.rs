@@ -90,8 +90,10 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
         })?;
         for (number, (address, server)) in job.addresses.iter().zip(&servers).enumerate() {
             let (give, place) = threads.of(number);
+            // In the order of the addresses, whichever thread is first.
+            let drive = job.add_shared(number);
             one_thread_each(scope, job.events(address), move |events| {
-                socket(job, (number, place), server, function, &give, events)
+                socket(job, (number, place), server, &drive, function, &give, events)
             });
         }
         threads.ended()
@@ -117,16 +119,16 @@ fn socket(
     job: &Job<'_>,
     (number, place): (usize, usize),
     server: &Server,
+    drive: &Arc<Drive>,
     function: &Function,
     give: &Sender<Session>,
     events: &Events<'_>,
 ) -> Result<(), RunError> {
-    let (address, client) = (&job.addresses[number], job.clients.get(number));
-    let drive = job.control.add_shared(job.row, address, &job.plan, client);
+    let client = job.clients.get(number);
     one_at_a_time(
         events,
         job.control,
-        &drive,
+        drive,
         || accept(server, function),
         |mut session| {
             let (refused, refusals) = channel();
