@@ -58,8 +58,9 @@ fn off(
     Ok(Seen::of(100.0 * off, off < 0.05).with(format!("shares: {}", words.join(" "))))
 }
 
-const fn check(
-    title: &'static str,
+/// A check of the plan "vortex" without a figure of the paper.
+pub(super) const fn check(
+    (row, title): (&'static str, &'static str),
     claim: &'static str,
     (mechanism, shape): (&'static str, &'static str),
     unit: &'static str,
@@ -67,7 +68,7 @@ const fn check(
     mutations: &'static [Mutation],
 ) -> Spec {
     Spec {
-        subject: Subject { row: "D7", title, claim, unit },
+        subject: Subject { row, title, claim, unit },
         mechanism,
         rule: Rule::Shape,
         shape,
@@ -80,7 +81,7 @@ const fn check(
 }
 
 pub(super) const NEIGHBOUR: Spec = check(
-    "p99 beside a neighbour over alone",
+    ("D7", "p99 beside a neighbour over alone"),
     "processes that share a queue disturb each other: what isolation is for (6.2.3)",
     (
         "a queue of the host is served in its order: the victim waits behind all commands in it",
@@ -95,7 +96,7 @@ pub(super) const NEIGHBOUR: Spec = check(
 );
 
 pub(super) const OWN_QUEUE: Spec = check(
-    "p99 in a neighbour's queue over its own",
+    ("D7", "p99 in a neighbour's queue over its own"),
     "namespaces and queues of a process's own support isolation (6.2.3)",
     (
         "round robin with bursts of one takes the victim's command after one of each other queue",
@@ -131,7 +132,7 @@ const ROOM: Mutation = Mutation {
 };
 
 pub(super) const URGENT: Spec = check(
-    "p99 in a queue of its own over urgent",
+    ("D7", "p99 in a queue of its own over urgent"),
     "the urgent class is always prioritized over weighted queues (6.2.1)",
     (
         "arbitration takes the urgent queue before the rest of another queue's burst of 64",
@@ -153,7 +154,7 @@ pub(super) const URGENT: Spec = check(
 );
 
 pub(super) const RATE: Spec = check(
-    "p99 beside a limited neighbour over alone",
+    ("D7", "p99 beside a limited neighbour over alone"),
     "schedulers of the host give each process its share (6.2.1)",
     (
         "the host holds the neighbour's requests back, so that none wait in the drive",
@@ -168,7 +169,7 @@ pub(super) const RATE: Spec = check(
 );
 
 pub(super) const WEIGHTS: Spec = check(
-    "shares by weights 4, 2 and 1: most off",
+    ("D7", "shares by weights 4, 2 and 1: most off"),
     "weighted round robin assigns priority to processes (6.2.1)",
     ("a class is served as often as its weight says", "each share within 5 % of its weight"),
     "%",
@@ -177,7 +178,7 @@ pub(super) const WEIGHTS: Spec = check(
 );
 
 pub(super) const BY_NUMBER: Spec = check(
-    "shares by three queues and one: most off",
+    ("D7", "shares by three queues and one: most off"),
     "more queues give a process more of the drive, without weights (6.2.2, figure 6.1)",
     ("round robin serves each queue as often", "each share within 5 % of its number of queues"),
     "%",

@@ -5,12 +5,12 @@ use runtime::Span;
 
 use super::ExhibitError;
 use super::changes::{Change, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Rule, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec};
+use super::exhibit::{Exhibit, Table};
 use super::measure::{Arrivals, Machine, rate_at, reads};
 use super::setup::Setup;
 use super::vortex::{CORES, hogged, ssd};
-use super::vortex_tenants::{IDLE, NO_RATE, measured};
+use super::vortex_tenants::{IDLE, NO_RATE, check, measured};
 use campaign::diskhog::Hog;
 use campaign::tenants::Way;
 use host::nvme::Policy;
@@ -40,26 +40,6 @@ fn face(setup: &Setup, row: &Row) -> Machine {
     }
 }
 
-const fn check(
-    (row, title): (&'static str, &'static str),
-    claim: &'static str,
-    (mechanism, shape): (&'static str, &'static str),
-    see: fn(&Setup) -> Result<Seen, ExhibitError>,
-    mutations: &'static [Mutation],
-) -> Spec {
-    Spec {
-        subject: Subject { row, title, claim, unit: "x" },
-        mechanism,
-        rule: Rule::Shape,
-        shape,
-        paper: None,
-        see,
-        swung: Swung { plans: &["vortex"], number: None },
-        mutations,
-        expected: Expected::Holds,
-    }
-}
-
 pub(super) const SIZE: Spec = check(
     ("D9", "one core: MB/s, 4 MiB requests over 4 KiB"),
     "throughput is measured with requests of 4 MB, operations with 4 KB (5.3)",
@@ -67,6 +47,7 @@ pub(super) const SIZE: Spec = check(
         "the pieces of a request are in flight together; a request of one piece is alone",
         "each size gives more than the size before, and the largest at least ten times the smallest",
     ),
+    "x",
     |setup| {
         let curve: Vec<_> =
             SIZES.iter().map(|bytes| by_size(setup, *bytes, 1)).collect::<Result<_, _>>()?;
@@ -83,6 +64,7 @@ pub(super) const SCHEDULERS: Spec = check(
         "a class reorders what waits at the drive and gives nothing up; a rate keeps it from waiting there",
         "at least twice the throughput with the class, and the victim's p99 lower with the rate",
     ),
+    "x",
     |setup| {
         let (class, rate) = (measured(setup, Way::Urgent)?, measured(setup, Way::Rate)?);
         let ours = class.neighbour_mb_s / rate.neighbour_mb_s;
@@ -109,6 +91,7 @@ pub(super) const FACES: Spec = Spec {
         ("D9", "one core: 4 KiB reads, NVMe over SCSI"),
         "the drive is shown to Vortex as a SCSI disk: what that costs is not measured",
         ("the SCSI resource takes a core's time for each command", "more by a twentieth at least"),
+        "x",
         |setup| {
             let (native, scsi) = (from_one_core(setup, NVME)?, from_one_core(setup, SCSI)?);
             let text = format!("{native:.1} and {scsi:.1} kIOPS");

@@ -80,9 +80,8 @@ impl Names {
         block_bytes: u32,
     ) -> Result<Result<Directory, DirectoryError>, RunError> {
         let lost = copies.iter().find_map(|copy| copy.as_ref().err().copied());
-        let bytes = |copy: &Result<Vec<u8>, IoError>| copy.as_ref().map_or(vec![], Vec::clone);
-        let [first, second] = [bytes(&copies[0]), bytes(&copies[1])];
-        let parsed = Directory::parse([&first, &second], block_bytes);
+        let bytes = copies.each_ref().map(|copy| copy.as_deref().unwrap_or_default());
+        let parsed = Directory::parse(bytes, block_bytes);
         match (lost, &parsed) {
             (Some(error), Ok(directory)) if !directory.is_on_drive() => Err(error.into()),
             _ => Ok(parsed),

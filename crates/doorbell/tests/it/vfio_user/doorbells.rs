@@ -74,6 +74,12 @@ fn unmappable_doorbell_page_error_names_file_and_reason() {
     assert!(out.contains(words), "{out}");
 }
 
+fn connect(socket: &Path) -> bus::vfio_user::Connection {
+    let (kind, base) = (FunctionKind::NVME, wire::BusAddr(0));
+    let connection = bus::vfio_user::connect(socket, kind, 1 << 20, base, Sharing::Mapped);
+    connection.unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// A file on disk works like memory: rung doorbells are in the file.
 #[test]
 fn doorbell_page_in_disk_file_is_mapped() {
@@ -84,14 +90,7 @@ fn doorbell_page_in_disk_file_is_mapped() {
     file.set_len(1 << 20).expect("room");
     let seen = file.try_clone().expect("a descriptor");
     let socket = proxy(&folder, &server.socket, Some(file));
-    let connection = bus::vfio_user::connect(
-        &socket,
-        FunctionKind::NVME,
-        1 << 20,
-        wire::BusAddr(0),
-        Sharing::Mapped,
-    );
-    let connection = connection.unwrap_or_else(|error| panic!("{error}"));
+    let connection = connect(&socket);
     assert_eq!(connection.note(), None);
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let host = connection.host(&rt);
@@ -111,14 +110,7 @@ fn doorbell_page_beyond_end_of_file_is_rejected() {
     let path = folder.file("doorbells", "");
     let file = File::options().read(true).write(true).open(path).expect("a file");
     let socket = proxy(&folder, &server.socket, Some(file));
-    let connection = bus::vfio_user::connect(
-        &socket,
-        FunctionKind::NVME,
-        1 << 20,
-        wire::BusAddr(0),
-        Sharing::Mapped,
-    );
-    let connection = connection.unwrap_or_else(|error| panic!("{error}"));
+    let connection = connect(&socket);
     let note = connection.note().expect("it can't be mapped");
     assert!(note.contains("doorbells: mapping it: "), "{note}");
 }
