@@ -99,14 +99,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let unread =
             |cq: &mut Cq| cq.vector.is_some() && cq.unread(self.port.load(cq.head_doorbell)) > 0;
         // Every queue, so that none falls a lap behind.
-        let queues = self
-            .cqs
-            .borrow_mut()
-            .iter_mut()
-            .flatten()
-            .filter_map(|cq| unread(cq).then_some(()))
-            .count();
-        self.port.drive_pin(queues > 0);
+        let mut cqs = self.cqs.borrow_mut();
+        let is_asserted = cqs.iter_mut().flatten().fold(false, |any, cq| unread(cq) || any);
+        drop(cqs);
+        self.port.drive_pin(is_asserted);
     }
 
     /// Task that follows the head doorbells of a device with an interrupt pin.
