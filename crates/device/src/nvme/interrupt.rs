@@ -99,9 +99,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let unread =
             |cq: &mut Cq| cq.vector.is_some() && cq.unread(self.port.load(cq.head_doorbell)) > 0;
         // Every queue, so that none falls a lap behind.
-        let mut cqs = self.cqs.borrow_mut();
-        let is_asserted = cqs.iter_mut().flatten().fold(false, |any, cq| unread(cq) || any);
-        drop(cqs);
+        let mut is_asserted = false;
+        for cq in self.cqs.borrow_mut().iter_mut().flatten() {
+            is_asserted |= unread(cq);
+        }
         self.port.drive_pin(is_asserted);
     }
 
