@@ -178,8 +178,8 @@ impl Drive {
         Drive { shared: true, divided, client: client.unwrap_or_default().to_owned(), ..self }
     }
 
-    /// The right to change settings and ask: one request at a time, so that what is applied, and what fails, is
-    /// that request's. It has it for [`ANSWER`] at most.
+    /// The right to change settings and ask: one request at a time, so that what is applied, and what fails,
+    /// is that request's. It has it for [`ANSWER`] at most.
     pub(super) fn request(&self) -> MutexGuard<'_, ()> {
         locked(&self.request)
     }
