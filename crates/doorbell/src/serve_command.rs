@@ -59,7 +59,7 @@ pub(super) fn serve(
     let Controls { control, metrics, http, .. } = controls;
     let is_watched = control.is_some() || metrics.is_some() || http.is_some();
     let control = match is_watched {
-        true => Control::watching(reopen(name, sets)),
+        true => Control::watching(plan.clone()),
         false => Control::new(),
     };
     let control = &control.map_err(|error| error.to_string())?;
@@ -94,16 +94,6 @@ pub(super) fn serve(
         served.map_err(|error| error.to_string())
     });
     served.map(|()| true)
-}
-
-/// Opens the plan of this command line again, with settings more.
-fn reopen(name: &str, sets: &Sets) -> serve::control::Reopen {
-    let (name, sets) = (name.to_owned(), sets.clone());
-    Box::new(move |more| {
-        let mut sets = sets.clone();
-        sets.sets.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        sets.open(&name)
-    })
 }
 
 fn thread<'scope>(

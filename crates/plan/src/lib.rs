@@ -207,6 +207,19 @@ impl Plan {
         Plan::of_document(text, origin, sets, &base_of_name)
     }
 
+    /// This plan with settings more, from the text that was read: its files may have changed since.
+    ///
+    /// # Errors
+    /// All errors in the plan; an error in a setting names it as `--set`.
+    pub fn with_sets<'a>(
+        &'a self,
+        more: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Plan, PlanErrors> {
+        let sets = self.sets.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let sets: Vec<_> = sets.chain(more).collect();
+        Plan::parse_with(&self.text, &self.origin, &sets)
+    }
+
     fn of_document(
         text: &str,
         origin: &str,

@@ -35,13 +35,11 @@ pub use page::Page;
 pub use socket::{ControlSocket, LINE_BYTES_MAX};
 pub use verbs::{VERBS, Verb};
 
-/// Opens the plan of a server again, with these settings more.
-pub type Reopen = Box<dyn Fn(&[(&str, &str)]) -> Result<Plan, String> + Send + Sync>;
-
 /// Control of the drives of one server.
 pub struct Control {
     stop: Arc<Stop>,
-    reopen: Option<Reopen>,
+    /// As it was opened: settings at run time are applied to this.
+    opened: Option<Plan>,
     drives: Mutex<Vec<Arc<Drive>>>,
 }
 
@@ -51,15 +49,15 @@ impl Control {
     /// # Errors
     /// The process has no descriptors left.
     pub fn new() -> io::Result<Control> {
-        Ok(Control { stop: Arc::new(Stop::new()?), reopen: None, drives: Mutex::default() })
+        Ok(Control { stop: Arc::new(Stop::new()?), opened: None, drives: Mutex::default() })
     }
 
-    /// Drives count their commands, and can change.
+    /// Drives count their commands, and can change. `plan` is that of the server.
     ///
     /// # Errors
     /// The process has no descriptors left.
-    pub fn watching(reopen: Reopen) -> io::Result<Control> {
-        Ok(Control { reopen: Some(reopen), ..Control::new()? })
+    pub fn watching(plan: Plan) -> io::Result<Control> {
+        Ok(Control { opened: Some(plan), ..Control::new()? })
     }
 
     /// The stop of this server. After its request, drives flush and save what they hold, and
@@ -76,7 +74,7 @@ impl Control {
         plan: &Plan,
         number: u32,
     ) -> Arc<Drive> {
-        let watched = self.reopen.is_some();
+        let watched = self.opened.is_some();
         self.with(Drive::new(row, address, plan.clone(), number, watched, &self.stop))
     }
 
@@ -89,7 +87,7 @@ impl Control {
         plan: &Plan,
         client: Option<&Client>,
     ) -> Arc<Drive> {
-        let watched = self.reopen.is_some();
+        let watched = self.opened.is_some();
         let drive = Drive::new(row, address, plan.clone(), 0, watched, &self.stop);
         self.with(drive.shared_by(client.map(|client| client.name.as_str())))
     }

@@ -56,9 +56,8 @@ impl Case {
     /// # Errors
     /// The changed plan is invalid.
     pub fn with(&self, change: &Change) -> Result<Case, ExplainError> {
-        let sets = self.plan.sets.iter().chain(&change.sets);
-        let sets: Vec<_> = sets.map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let mut plan = Plan::parse_with(&self.plan.text, &self.plan.origin, &sets)?;
+        let sets = change.sets.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let mut plan = self.plan.with_sets(sets)?;
         // Every command is traced, so that breakdown and latencies are of the same operations.
         plan.run.breakdown_sample = 1;
         with_chip_times(&mut plan);

@@ -7,8 +7,8 @@ use runtime::{STD_CLOCK, Span, Time, WallClock};
 use serde_json::{Map, Value, json};
 use world::device::DieView;
 
+use super::Control;
 use super::drive::Drive;
-use super::{Control, Reopen};
 use crate::plan_for_clients;
 
 /// A verb, as `doorbell ctl` and docs/control.md have it.
@@ -90,15 +90,15 @@ pub(super) fn perform(control: &Control, method: &str, parameters: &Value) -> An
                 return Err(Failed { code: -32601, message });
             }
             let drive = one(control, text("drive"))?;
-            let reopen =
-                control.reopen.as_ref().ok_or_else(|| rejected("the server watches no drive"))?;
+            let opened =
+                control.opened.as_ref().ok_or_else(|| rejected("the server watches no drive"))?;
             if method == "fork" {
                 may_change(&drive, method)?;
                 return fork(&drive, parameters);
             }
             let _request = drive.request();
             may_change(&drive, method)?;
-            change(&drive, reopen, method, parameters)?;
+            change(&drive, opened, method, parameters)?;
             Ok(state(&drive))
         }
     }
@@ -138,16 +138,16 @@ fn one(control: &Control, name: Option<&str>) -> Result<std::sync::Arc<Drive>, F
     })
 }
 
-fn change(drive: &Drive, reopen: &Reopen, method: &str, parameters: &Value) -> Result<(), Failed> {
+fn change(drive: &Drive, opened: &Plan, method: &str, parameters: &Value) -> Result<(), Failed> {
     let text = |name: &str| {
         let found = parameters.get(name).and_then(Value::as_str);
         found.ok_or_else(|| rejected(format!("{name}: found none, expected text")))
     };
     match method {
         "wear" => return wear(drive, parameters),
-        "faults.inject" => return inject(drive, reopen, text("fault")?),
+        "faults.inject" => return inject(drive, opened, text("fault")?),
         "faults.clear" => return clear(drive, parameters.get("name").and_then(Value::as_str)),
-        "timing.set" => return retime(drive, reopen, text("key")?, text("value")?),
+        "timing.set" => return retime(drive, opened, text("key")?, text("value")?),
         "save" => return drive.save().map_err(failed),
         "power.cut" => return drive.cut_power().map_err(failed),
         "power.restore" => drive.settings().powered = true,
@@ -217,8 +217,10 @@ fn wear(drive: &Drive, parameters: &Value) -> Result<(), Failed> {
     drive.wear(cycles, years).map_err(failed)
 }
 
-fn inject(drive: &Drive, reopen: &Reopen, text: &str) -> Result<(), Failed> {
-    let added = reopen(&[("faults", &format!("[{text}]"))]).map_err(rejected)?.faults;
+fn inject(drive: &Drive, opened: &Plan, text: &str) -> Result<(), Failed> {
+    let faults = format!("[{text}]");
+    let with = opened.with_sets([("faults", faults.as_str())]);
+    let added = with.map_err(|errors| rejected(errors.to_string()))?.faults;
     let mut plan = drive.settings().plan.clone();
     for fault in added {
         if plan.faults.iter().any(|other| other.name == fault.name) {
@@ -259,7 +261,7 @@ fn clear(drive: &Drive, name: Option<&str>) -> Result<(), Failed> {
     drive.ask().map_err(failed)
 }
 
-fn retime(drive: &Drive, reopen: &Reopen, key: &str, value: &str) -> Result<(), Failed> {
+fn retime(drive: &Drive, opened: &Plan, key: &str, value: &str) -> Result<(), Failed> {
     if !Timing::LIVE.contains(&key) {
         return Err(rejected(format!(
             "key: found {key:?}, expected one of {}",
@@ -270,8 +272,8 @@ fn retime(drive: &Drive, reopen: &Reopen, key: &str, value: &str) -> Result<(), 
     times.insert(key.to_owned(), value.to_owned());
     let sets: Vec<_> =
         times.iter().map(|(key, value)| (format!("medium.timing.{key}"), value)).collect();
-    let sets: Vec<_> = sets.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let plan = reopen(&sets).map_err(rejected)?;
+    let sets = sets.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let plan = opened.with_sets(sets).map_err(|errors| rejected(errors.to_string()))?;
     if plan.medium.timing().is_none() || plan.medium.pace == MediumPace::Immediate {
         let expected = "expected a medium with the table medium.timing, of medium.pace modelled";
         return Err(rejected(format!("medium: {expected}")));
@@ -384,4 +386,46 @@ pub(super) fn stage_means(counts: &Counts) -> Vec<(&'static str, f64)> {
 fn stages(counts: &Counts) -> Value {
     let stage = |(stage, us): (&str, f64)| json!({ "stage": stage, "us": us });
     stage_means(counts).into_iter().map(stage).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use testing::Folder;
+    use world::interfaces::by_name;
+
+    use super::*;
+
+    #[test]
+    fn settings_apply_to_the_plan_that_was_opened() {
+        let folder = Folder::new("opened");
+        let plan = |latency: &str| {
+            format!(
+                "base = \"live\"\n[medium]\npace = \"modelled\"\n[medium.timing]\n\
+                 first_byte = {{ value = \"1 us\", source = \"assumed\" }}\n[host]\nretries = {latency}\n"
+            )
+        };
+        let path = folder.file("p.toml", &plan("7"));
+        let opened = Plan::open(&path.display().to_string(), &[]).expect("a plan");
+        let control = Control::watching(opened.clone()).expect("two descriptors");
+        let row = by_name("nvme").expect("an interface");
+        let drive = control.add(row, Path::new("drive"), &opened, 0);
+        let set = |method: &str, parameters: Value| {
+            perform(&control, method, &parameters).map(drop).map_err(|failed| failed.message)
+        };
+        let of_file = |drive: &Drive| {
+            let settings = drive.settings();
+            (settings.plan.host.retries, settings.plan.faults.len())
+        };
+        folder.file("p.toml", &plan("9"));
+        let times = json!({ "key": "first_byte", "value": "2 us" });
+        assert_eq!(set("timing.set", times.clone()), Ok(()));
+        assert_eq!(of_file(&drive), (7, 0), "after the file was edited");
+        std::fs::remove_file(&path).expect("the file is there");
+        assert_eq!(set("timing.set", times), Ok(()));
+        let fault = json!({ "fault": "{ name = \"late\", what = \"delay\", span = \"1 us\" }" });
+        assert_eq!(set("faults.inject", fault), Ok(()));
+        assert_eq!(of_file(&drive), (7, 1), "after the file was deleted");
+    }
 }
