@@ -16,7 +16,7 @@ from .control import expect, parsed
 from .drive import Writer
 from .errors import Died, Hung, LeftOut
 from .ledger import Ledger
-from .server import Server, free_port
+from .server import Server, free_port, status
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAULT = '{ name = "late", what = "delay", span = "1 ms", every = 10 }'
@@ -38,19 +38,6 @@ def call(port, method, token=None, headers=(), **parameters):
     request = urllib.request.Request(f"http://127.0.0.1:{port}/rpc", body, known)
     with urllib.request.urlopen(request, timeout=20) as reply:
         return json.load(reply)
-
-
-def status(port, lines, body=b""):
-    """The status of a request of these lines; none if the connection was closed without."""
-    with socket.create_connection(("127.0.0.1", port), 20) as one:
-        one.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        received = b""
-        try:
-            while some := one.recv(1 << 16):
-                received += some
-        except ConnectionResetError:
-            pass
-    return int(received.split()[1]) if received.startswith(b"HTTP/1.1 ") else None
 
 
 def until(what, check, patience=30.0):

@@ -18,6 +18,8 @@ from .vfio_user import VfioUser, served
 
 FRONT_ENDS = ["shm", "vfio-user", "shared", "nbd", "nbd-tcp"]
 LIBC = ctypes.CDLL(None)
+# Sockets of free_port.
+RESERVED = []
 # What a server prints when it listens and its drive's contents are open.
 WAITING = re.compile(rb"waiting for a client")
 
@@ -29,10 +31,26 @@ def die_with_parent():
 
 
 def free_port():
-    """A TCP port of the loopback that is free now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A TCP port of the loopback for a server. It stays bound here, so that nobody else gets it: who listens may
+    bind it too."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind(("127.0.0.1", 0))
+    RESERVED.append(one)
+    return one.getsockname()[1]
+
+
+def status(port, lines, body=b""):
+    """The status of a request of these lines; none if the connection was closed without."""
+    with socket.create_connection(("127.0.0.1", port), 20) as one:
+        one.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        received = b""
+        try:
+            while some := one.recv(1 << 16):
+                received += some
+        except ConnectionResetError:
+            pass
+    return int(received.split()[1]) if received.startswith(b"HTTP/1.1 ") else None
 
 
 class Server:
@@ -62,7 +80,9 @@ class Server:
             typed += ["--set", key_and_value]
         typed += extra
         self.typed, self.limits, self.patience = typed, limits or {}, patience
-        self.umask, self.process, self.waits = umask, None, max(1, len(clients))
+        # Of each address that it listens at.
+        self.waits = typed.count("--vfio-user") + typed.count("--shm") + typed.count("--nbd")
+        self.umask, self.process = umask, None
         if start:
             self.start()
 

@@ -1,7 +1,11 @@
 //! Requests of HTTP, as far as metrics and the page need them: one for each connection, with limits.
+//!
+//! `Host` must be an address or `localhost`: a name could be one of another site, which was made to point here
+//! so that its pages in a browser of this machine reach the server.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use runtime::{STD_CLOCK, Span, WallClock};
@@ -61,6 +65,10 @@ impl Request {
         found.next().map(|(_, value)| value.as_str())
     }
 
+    fn is_misdirected(&self) -> bool {
+        !self.header("host").is_some_and(is_address)
+    }
+
     pub fn has_token(&self, token: &str) -> bool {
         let given = self.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes()))
@@ -72,8 +80,29 @@ fn equal(one: &[u8], two: &[u8]) -> bool {
     one.len() == two.len() && one.iter().zip(two).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
+/// Content type and body of a reply.
+pub(super) type Reply = (&'static str, Cow<'static, str>);
+
+/// Reads a request with a body of at most `body_bytes_max`, and replies: what `reply` returns, or the status
+/// of the error.
+pub(super) fn answer(
+    stream: &TcpStream,
+    body_bytes_max: usize,
+    reply: impl FnOnce(&Request) -> Result<Reply, &'static str>,
+) -> io::Result<()> {
+    let Some(request) = read(stream, body_bytes_max)? else { return Ok(()) };
+    let replied = match request.is_misdirected() {
+        true => Err("421 Misdirected Request"),
+        false => reply(&request),
+    };
+    match replied {
+        Ok((content_type, body)) => send(stream, "200 OK", content_type, &body),
+        Err(status) => send(stream, status, "text/plain; charset=utf-8", &format!("{status}\n")),
+    }
+}
+
 /// Reads a request with a body of at most `body_bytes_max`; `None` if it is none, too long or too late.
-pub(super) fn read(mut stream: &TcpStream, body_bytes_max: usize) -> io::Result<Option<Request>> {
+fn read(mut stream: &TcpStream, body_bytes_max: usize) -> io::Result<Option<Request>> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(Duration::from_nanos(REQUEST.as_ns())))?;
     let (mut bytes, since) = (Vec::new(), STD_CLOCK.now());
@@ -113,12 +142,7 @@ pub(super) fn read(mut stream: &TcpStream, body_bytes_max: usize) -> io::Result<
 }
 
 /// Sends a reply, the last of its connection.
-pub(super) fn reply(
-    mut stream: &TcpStream,
-    status: &str,
-    content_type: &str,
-    body: &str,
-) -> io::Result<()> {
+fn send(mut stream: &TcpStream, status: &str, content_type: &str, body: &str) -> io::Result<()> {
     // A page of another origin may neither read a reply nor frame the page.
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
@@ -132,6 +156,24 @@ pub(super) fn reply(
     );
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
+}
+
+/// Whether a Host header has an IP address or `localhost`, with or without a port.
+fn is_address(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (inside, port) = rest.split_once(']').unwrap_or(("", rest));
+            return inside.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || is_port(port));
+        }
+        None => host
+            .split_once(':')
+            .map_or(Some(host), |(name, port)| port.parse::<u16>().is_ok().then_some(name)),
+    };
+    name.is_some_and(|name| name == "localhost" || name.parse::<IpAddr>().is_ok())
+}
+
+fn is_port(text: &str) -> bool {
+    text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
 #[cfg(test)]
@@ -154,6 +196,50 @@ mod tests {
                 // A machine without this address.
                 Err(HttpError::Bind { .. }) => {}
             }
+        }
+    }
+
+    #[test]
+    fn host_is_an_address_or_localhost() {
+        for host in ["127.0.0.1", "127.0.0.1:80", "localhost:1", "[::1]:80", "[::1]", "192.0.2.1:9"]
+        {
+            assert!(is_address(host), "{host}");
+        }
+        for host in [
+            "",
+            "a",
+            "evil.example:80",
+            "127.0.0.1.evil.example",
+            "localhost.evil:80",
+            "[::1",
+            "[::1]x",
+            "[a]:80",
+            "127.0.0.1:",
+            "127.0.0.1:x",
+            "127.0.0.1:80:80",
+        ] {
+            assert!(!is_address(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn misdirected_request_gets_no_reply_of_its_handler() {
+        for (host, expected) in [
+            ("Host: 127.0.0.1:9\r\n", "HTTP/1.1 200 OK"),
+            ("Host: evil.example\r\n", "HTTP/1.1 421 Misdirected Request"),
+            ("", "HTTP/1.1 421 Misdirected Request"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback");
+            let address = listener.local_addr().expect("bound");
+            let mut client = TcpStream::connect(address).expect("it listens");
+            write!(client, "GET /metrics HTTP/1.1\r\n{host}\r\n").expect("sent");
+            let (stream, _) = listener.accept().expect("a client");
+            answer(&stream, 0, |_| Ok(("text/plain", "secret".into()))).expect("answered");
+            drop(stream);
+            let mut text = String::new();
+            client.read_to_string(&mut text).expect("a reply");
+            assert_eq!(text.lines().next(), Some(expected), "{host}");
+            assert_eq!(text.contains("secret"), expected.contains("200"), "{host}");
         }
     }
 

@@ -52,12 +52,10 @@ impl Metrics {
     }
 
     fn client(&self, stream: &TcpStream, control: &Control) -> io::Result<()> {
-        let Some(request) = http::read(stream, 0)? else { return Ok(()) };
-        let (status, body) = match self.refusal(&request) {
-            Some(status) => (status, format!("{status}\n")),
-            None => ("200 OK", text(control)),
-        };
-        http::reply(stream, status, "text/plain; version=0.0.4; charset=utf-8", &body)
+        http::answer(stream, 0, |request| match self.refusal(request) {
+            Some(status) => Err(status),
+            None => Ok(("text/plain; version=0.0.4; charset=utf-8", text(control).into())),
+        })
     }
 
     /// Status of a request that gets no metrics.
