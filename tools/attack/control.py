@@ -13,13 +13,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from . import drive
 from .cases import case
 from .drive import Writer
 from .errors import Died, Gone, Hung, LeftOut, Refused
 from .ledger import Ledger
-from .server import Server, free_port
+from .server import Server, free_port, status
 
 IGNORES = '{ name = "liar", what = "ignore-flush" }'
 
@@ -169,7 +170,10 @@ def verbs(context):
 
 @case("control/timing", "a time of the medium that is changed live shows in the latency that the drive reports")
 def timing(context):
-    server, rpc, _ = controlled(context, "live", "nbd", ["medium.pace=modelled"])
+    plan = context.path("plan.toml")
+    with open(plan, "w", encoding="ascii") as file:
+        file.write('base = "live"\n')
+    server, rpc, _ = controlled(context, plan, "nbd", ["medium.pace=modelled"])
     try:
         client = server.client()
 
@@ -189,6 +193,11 @@ def timing(context):
         # The model is a lower bound of the time, on any machine.
         if slow < 20_000:
             context.fail("wrong", f"a read took {slow:.0f} us, expected at least 20 ms")
+        # The plan is what was opened, whatever has become of its file.
+        with open(plan, "w", encoding="ascii") as file:
+            file.write("nothing")
+        rpc.call("timing.set", key="first_byte", value="10 us")
+        os.remove(plan)
         rpc.call("timing.set", key="first_byte", value="1 us")
         expect_refused(context, "expected", rpc.call, "timing.set", key="first_byte", value="fast")
     finally:
@@ -213,6 +222,13 @@ def front_ends(context):
             rpc.call("faults.clear")
             drive.write(client, 1, block)
             client.close()
+            # A drive that is paused without a client is paused for the next one.
+            rpc.call("pause")
+            with ThreadPoolExecutor(1) as pool:
+                later = pool.submit(server.client)
+                expect(context, wait([later], 0.3).done, set(), f"{front_end}: clients that a paused drive serves")
+                rpc.call("resume")
+                expect(context, drive.read(later.result(), 1, 1), block, f"{front_end}: the write, after the pause")
         finally:
             server.kill()
     server, rpc, _ = controlled(context, "live", "shared", name="shared")
@@ -373,6 +389,7 @@ def metrics(context):
                 except OSError:
                     pass
             context.row.tried += 1
+        expect(context, status(port, ["GET /metrics HTTP/1.1", "Host: evil.example"]), 421, "status at another name")
         with urllib.request.urlopen(url, timeout=20) as reply:
             parsed(reply.read().decode())
         server.expect_alive()

@@ -17,7 +17,7 @@ mod socket;
 mod verbs;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -66,36 +66,46 @@ impl Control {
         &self.stop
     }
 
-    /// Adds the drive behind an address. `number` is that of its files.
-    pub(crate) fn add(
-        &self,
-        row: &'static Row,
-        address: &Path,
-        plan: &Plan,
-        number: u32,
-    ) -> Arc<Drive> {
-        let watched = self.opened.is_some();
-        self.with(Drive::new(row, address, plan.clone(), number, watched, &self.stop))
+    /// Adds the only drive of the server.
+    pub(crate) fn add(&self, row: &'static Row, address: &Path, plan: &Plan) -> Arc<Drive> {
+        let mut added = self.add_each(row, &[address.to_owned()], |_| plan.clone());
+        added.pop().expect("one address")
     }
 
-    /// Adds the address of a client that shares a drive: its connections, commands and, unless it has an
-    /// extent of its own, faults.
+    /// Adds the drive behind each address; `plan` is called with the number of the drive's files.
+    pub(crate) fn add_each(
+        &self,
+        row: &'static Row,
+        addresses: &[PathBuf],
+        plan: impl Fn(u32) -> Plan,
+    ) -> Vec<Arc<Drive>> {
+        let watched = self.opened.is_some();
+        self.with(addresses.iter().zip(0..).map(|(address, number)| {
+            Drive::new(row, address, plan(number), number, watched, &self.stop)
+        }))
+    }
+
+    /// Adds the addresses that share a drive: the connections and commands of each and, unless each client has
+    /// an extent of its own, its faults.
     pub(crate) fn add_shared(
         &self,
         row: &'static Row,
-        address: &Path,
         plan: &Plan,
-        client: Option<&Client>,
-    ) -> Arc<Drive> {
+        addresses: &[PathBuf],
+        clients: &[Client],
+    ) -> Vec<Arc<Drive>> {
         let watched = self.opened.is_some();
-        let drive = Drive::new(row, address, plan.clone(), 0, watched, &self.stop);
-        self.with(drive.shared_by(client.map(|client| client.name.as_str())))
+        self.with(addresses.iter().enumerate().map(|(number, address)| {
+            let drive = Drive::new(row, address, plan.clone(), 0, watched, &self.stop);
+            drive.shared_by(clients.get(number).map(|client| client.name.as_str()))
+        }))
     }
 
-    fn with(&self, drive: Drive) -> Arc<Drive> {
-        let drive = Arc::new(drive);
-        self.drives().push(drive.clone());
-        drive
+    /// Adds drives in this order, all at once: a request that names none must not find a part of them.
+    fn with(&self, drives: impl Iterator<Item = Drive>) -> Vec<Arc<Drive>> {
+        let added: Vec<_> = drives.map(Arc::new).collect();
+        self.drives().extend_from_slice(&added);
+        added
     }
 
     fn drives(&self) -> MutexGuard<'_, Vec<Arc<Drive>>> {
@@ -144,4 +154,54 @@ pub(crate) async fn looked(rt: &Rt, mut check: impl FnMut() -> Look) {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use testing::Folder;
+
+    use super::*;
+    use crate::Hosts;
+
+    #[test]
+    fn address_is_served_after_all_are_listed() {
+        let folder = Folder::new("listed");
+        let plan = Plan::open("live", &[("medium.capacity", "16 MiB")]).expect("a plan");
+        let row = world::interfaces::by_name("nvme").expect("an interface");
+        let clients: Vec<Client> =
+            (0..6).map(|n| format!("c{n}={}+8", 8 * n).parse().expect("a client")).collect();
+        let divided = Hosts::Clients { clients: &clients, device_threads: 2 };
+        for (name, hosts) in [
+            ("vfio-user", Hosts::Apart),
+            ("vfio-user", Hosts::Sharing),
+            ("vfio-user", divided),
+            ("shm", divided),
+        ] {
+            let addresses: Vec<_> = (0..6).map(|n| folder.path(&format!("socket{n}"))).collect();
+            let control = Control::watching(plan.clone()).expect("two descriptors");
+            let seen = Mutex::new(Vec::new());
+            let count = || seen.lock().unwrap_or_else(PoisonError::into_inner).len();
+            let report = |_: &Path, what: &str| {
+                if what == "waiting for a client" {
+                    let listed: Vec<_> =
+                        control.drives().iter().map(|drive| PathBuf::from(&drive.name)).collect();
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).push(listed);
+                }
+            };
+            let front_end = crate::all().find(|row| row.name == name).expect("a front end");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while count() < addresses.len() {
+                        control.stop().sleep(runtime::Span::ms(1));
+                    }
+                    control.stop().request();
+                });
+                let served = front_end.serve(row, &plan, &addresses, hosts, &control, &report);
+                served.expect("it serves");
+            });
+            for listed in seen.into_inner().expect("no thread has panicked") {
+                assert_eq!(listed, addresses, "{name}, {hosts:?}");
+            }
+        }
+    }
 }

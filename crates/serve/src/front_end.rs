@@ -108,10 +108,9 @@ impl Job<'_> {
         Events::new(address, self.report)
     }
 
-    /// Adds the address of this number to the control of the drive that it shares.
-    pub(crate) fn add_shared(&self, number: usize) -> Arc<Drive> {
-        let client = self.clients.get(number);
-        self.control.add_shared(self.row, &self.addresses[number], &self.plan, client)
+    /// Adds the addresses to the control of the drive that they share.
+    pub(crate) fn add_shared(&self) -> Vec<Arc<Drive>> {
+        self.control.add_shared(self.row, &self.plan, self.addresses, self.clients)
     }
 }
 

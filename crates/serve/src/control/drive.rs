@@ -330,10 +330,13 @@ impl Drive {
         Turn(self)
     }
 
-    /// The plan for the next device, and the number of requests that it includes.
+    /// The plan for the next device, and the number of requests that it includes. A request to pause or to cut
+    /// the power, when no device ran, is none of them: the device has to see it.
     pub(crate) fn plan(&self) -> (Plan, u32) {
         let seen = self.asked.load(Ordering::Acquire);
-        (self.settings().plan.clone(), seen)
+        let settings = self.settings();
+        let runs = settings.powered && !settings.paused;
+        (settings.plan.clone(), if runs { seen } else { seen.wrapping_sub(1) })
     }
 
     pub(crate) fn is_watched(&self) -> bool {

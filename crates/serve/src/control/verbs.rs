@@ -410,7 +410,7 @@ mod tests {
         let opened = Plan::open(&path.display().to_string(), &[]).expect("a plan");
         let control = Control::watching(opened.clone()).expect("two descriptors");
         let row = by_name("nvme").expect("an interface");
-        let drive = control.add(row, Path::new("drive"), &opened, 0);
+        let drive = control.add(row, Path::new("drive"), &opened);
         let set = |method: &str, parameters: Value| {
             perform(&control, method, &parameters).map(drop).map_err(|failed| failed.message)
         };

@@ -39,7 +39,7 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (socket, events) = job.first();
     let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());
     let mut kept = Some(medium(&job.plan)?);
-    let drive = job.control.add(job.row, socket, &job.plan, 0);
+    let drive = job.control.add(job.row, socket, &job.plan);
     let register_bytes = (job.row.register_bytes)(&job.plan);
     one_at_a_time(
         &events,

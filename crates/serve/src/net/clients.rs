@@ -67,6 +67,10 @@ pub(crate) fn many_at_a_time(
             let thread = Builder::new().name("client".into()).spawn_scoped(scope, move || {
                 events.connected();
                 let _entered = drive.enter(Some(&own));
+                if !drive.is_powered() {
+                    // The power was cut since, and perhaps before this client could be ended.
+                    own.end();
+                }
                 events.ended(&match session(&Admitted { stream: &own, clients }) {
                     Ok(()) => End::Disconnected,
                     Err(error) => End::Dropped(error.to_string()),

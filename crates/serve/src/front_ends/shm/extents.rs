@@ -54,10 +54,8 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
             drop(extents);
             one_device::save(job, thread, &rt, device)
         })?;
-        for (number, server) in servers.iter().enumerate() {
+        for (number, (server, drive)) in servers.iter().zip(job.add_shared()).enumerate() {
             let (give, place) = threads.of(number);
-            // In the order of the addresses, whichever thread is first.
-            let drive = job.add_shared(number);
             one_thread_each(scope, job.events(&job.addresses[number]), move |events| {
                 socket(job, (number, place), server, &drive, &give, events)
             });

@@ -88,10 +88,9 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
             drop(controllers);
             one_device::save(job, thread, &rt, device)
         })?;
-        for (number, (address, server)) in job.addresses.iter().zip(&servers).enumerate() {
+        let sockets = job.addresses.iter().zip(&servers).zip(job.add_shared());
+        for (number, ((address, server), drive)) in sockets.enumerate() {
             let (give, place) = threads.of(number);
-            // In the order of the addresses, whichever thread is first.
-            let drive = job.add_shared(number);
             one_thread_each(scope, job.events(address), move |events| {
                 socket(job, (number, place), server, &drive, function, &give, events)
             });

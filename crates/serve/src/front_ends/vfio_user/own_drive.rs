@@ -19,11 +19,10 @@ use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 use crate::{Control, Events, medium};
 
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
-    let mut sockets = Vec::new();
-    for (number, server) in bind(job)?.into_iter().enumerate() {
+    let (servers, mut sockets) = (bind(job)?, Vec::new());
+    let drives = job.control.add_each(job.row, job.addresses, |number| plan_of(&job.plan, number));
+    for ((server, drive), number) in servers.into_iter().zip(drives).zip(0..) {
         let plan = plan_of(&job.plan, number);
-        let address = &job.addresses[number];
-        let drive = job.control.add(job.row, address, &plan, number as u32);
         sockets.push(Socket {
             row: job.row,
             function: job.row.require_function(&plan)?,
@@ -60,9 +59,9 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
 /// file name gets a number as its suffix.
-fn plan_of(plan: &Plan, number: usize) -> Plan {
-    let mut plan = plan.numbered(number as u64);
-    plan.medium.number_files(number as u32);
+fn plan_of(plan: &Plan, number: u32) -> Plan {
+    let mut plan = plan.numbered(number.into());
+    plan.medium.number_files(number);
     plan
 }
 
