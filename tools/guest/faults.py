@@ -34,8 +34,7 @@ RUNTIME, RUNTIME_SHORT = 8, 5
 INJECTED_S = 10
 NAME = "row"
 
-# Each has a server of its own: its plan, keys, and the slot of its function. A server's drives have names (NQNs) by
-# their number, and Linux wants different ones: the drive in use is the first of the first, the second of the second.
+# Each has a server of its own: its plan, keys, and the slot of its function.
 DRIVES = {
     "memory": ("live", ["medium.capacity=64MiB"], 0x10),
     "protected": ("live", ["medium.capacity=64MiB", "device.protection=1"], 0x11),
@@ -226,13 +225,13 @@ class Recorder:
 
 
 class Drive:
-    """A server whose last drive is in use, over its control socket."""
+    """A server with a drive, several or tenants of one, each in a slot; requests are of the last."""
 
-    def __init__(self, bench, folder, name, made_of, number=1):
+    def __init__(self, bench, folder, name, made_of, number=1, clients=()):
         plan, keys, self.slot = made_of
         # Not in the folder: a Unix socket's path has at most 107 bytes.
         self.place = Path(tempfile.mkdtemp(prefix="doorbell-"))
-        options = types.SimpleNamespace(plan=plan, set=keys, client=[], drives=number, control=None)
+        options = types.SimpleNamespace(plan=plan, set=keys, client=list(clients), drives=number, control=None)
         try:
             self.server = Drives(bench.doorbell, self.place, folder / f"{name}.log", options)
         except BaseException:
@@ -259,10 +258,13 @@ class Drive:
         listed = self.request("faults.list")["drives"][0]["faults"]
         return next((fault["injected"] for fault in listed if fault["name"] == NAME), 0)
 
-    def device(self):
-        """QEMU's arguments for it, in its slot."""
-        return ["-device", json.dumps({**json.loads(self.server.devices()[-1]), "id": self.name,
-                                       "addr": f"{self.slot:x}"})]
+    def devices(self):
+        """QEMU's arguments, from its slot on."""
+        words = self.server.devices()
+        for number, device in enumerate(words[1::2]):
+            place = {"id": f"{self.name}{number}", "addr": f"{self.slot + number:x}"}
+            words[2 * number + 1] = json.dumps({**json.loads(device), **place})
+        return words
 
     def end(self):
         """Ends the server, and removes its sockets."""
@@ -326,10 +328,10 @@ def faults(bench):
     recorder = Recorder(drives, rows, bench.say)
     try:
         for name in dict.fromkeys(row.drive for row in rows):
-            drives[name] = Drive(bench, folder, name, DRIVES[name], 1 + list(DRIVES).index(name))
+            drives[name] = Drive(bench, folder, name, DRIVES[name])
         facts = f"IO_TIMEOUT={io_timeout}\nRUNTIME={runtime}\n".encode()
         guest = bench.guest("faults", "faults", {"facts": facts, "rows": rows_file(rows)},
-                            devices=[word for drive in drives.values() for word in drive.device()])
+                            devices=[word for drive in drives.values() for word in drive.devices()])
         try:
             guest.follow(120 + len(rows) * (runtime + 4 * io_timeout // 1000), recorder.hear)
         finally:

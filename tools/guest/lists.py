@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import databases, faults, firmware, image, programs
+from . import databases, faults, firmware, image, programs, several
 from .machine import Guest
 from .problem import Problem
 from .servers import Server
@@ -194,5 +194,5 @@ def nvme(bench):
         image_file.unlink()
 
 
-LISTS = {"vfio": vfio, "nvme": nvme, "both": both, "faults": faults.faults,
+LISTS = {"vfio": vfio, "nvme": nvme, "both": both, "drives": several.drives, "faults": faults.faults,
          "postgresql": databases.postgresql}

@@ -85,8 +85,8 @@ impl Control {
         }))
     }
 
-    /// Adds the addresses that share a drive: the connections and commands of each and, unless each client has
-    /// an extent of its own, its faults.
+    /// Adds the addresses that share a drive: the connections and commands of each and, unless clients have
+    /// extents of their own, its faults.
     pub(crate) fn add_shared(
         &self,
         row: &'static Row,

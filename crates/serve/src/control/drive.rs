@@ -330,8 +330,8 @@ impl Drive {
         Turn(self)
     }
 
-    /// The plan for the next device, and the number of requests that it includes. A request to pause or to cut
-    /// the power, when no device ran, is none of them: the device has to see it.
+    /// The plan for the next device, and the number of requests that it includes. A request to pause or to
+    /// cut the power, when no device ran, is none of them: the device has to see it.
     pub(crate) fn plan(&self) -> (Plan, u32) {
         let seen = self.asked.load(Ordering::Acquire);
         let settings = self.settings();

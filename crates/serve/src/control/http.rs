@@ -1,7 +1,7 @@
 //! Requests of HTTP, as far as metrics and the page need them: one for each connection, with limits.
 //!
-//! `Host` must be an address or `localhost`: a name could be one of another site, which was made to point here
-//! so that its pages in a browser of this machine reach the server.
+//! `Host` must be an address or `localhost`: a name could be one of another site, which was made to point
+//! here so that its pages in a browser of this machine reach the server.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
