@@ -53,6 +53,8 @@ pub type Part = (u32, Option<Buffer>);
 /// Journal of one array: places for entries, and their state.
 pub struct Journal {
     pub region: Region,
+    /// Of an array without one.
+    identity: u64,
     pub state: RefCell<State>,
     /// Notified when a place is free, an entry is durable or in place, or superblocks have been written.
     moved: Signal,
@@ -138,7 +140,7 @@ impl Drop for Once<'_> {
 }
 
 impl Journal {
-    pub fn new(region: Region, superblock: Superblock) -> Journal {
+    pub fn new(identity: u64, region: Region, superblock: Superblock) -> Journal {
         let entries = region.entries();
         let state = State {
             free: (0..entries).rev().collect(),
@@ -153,6 +155,7 @@ impl Journal {
         };
         Journal {
             region,
+            identity,
             state: RefCell::new(state),
             moved: Signal::default(),
             recording: Cell::new(false),
@@ -188,6 +191,9 @@ impl Journal {
     pub fn next_life(&self) {
         let mut state = self.state.borrow_mut();
         state.superblock.life += 1;
+        if state.superblock.array == 0 {
+            state.superblock.array = self.identity;
+        }
         state.superblock.tail = state.superblock.life << LIFE_SHIFT;
         let tail = state.superblock.tail;
         state.begin_at(tail);

@@ -37,7 +37,7 @@
 //! /// A parity array of these disks, for one core.
 //! fn striped<P: HostPort, D: BlockDevice + Clone + 'static>(port: P, disks: Vec<D>) -> Array<P, D> {
 //!     let traces = Numbers { queue: 0, depth: 0, queues: 0 };
-//!     let options = Options { chunk_bytes: 65536, parity: true, writes: 32, journal: 64, traces };
+//!     let options = Options { chunk_bytes: 65536, parity: true, writes: 32, journal: 64, identity: 7, traces };
 //!     let members = disks.into_iter().map(|disk| vec![disk]).collect();
 //!     Array::new(vec![port], members, options).expect("disks of one block size").remove(0)
 //! }
@@ -99,6 +99,8 @@ pub struct Options {
     /// Number of journal entries, with parity. 0: the write hole is open, and a failed member is not
     /// recorded.
     pub journal: u32,
+    /// Identity of a new array with a journal, not 0: by it members of other arrays are known.
+    pub identity: u64,
     /// Identifier space of its request traces.
     pub traces: Numbers,
 }
@@ -112,6 +114,28 @@ pub struct Unfit {
     pub found: u64,
     /// Required value.
     pub expected: &'static str,
+}
+
+/// Error: an array is not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The devices do not fit.
+    Unfit(Unfit),
+    /// A device is a member of another array.
+    OtherArray {
+        /// Its place, from 0.
+        member: u32,
+        /// Identity of the array that it is a member of.
+        found: u64,
+        /// Identity of the array of the other members.
+        expected: u64,
+    },
+}
+
+impl From<Unfit> for StartError {
+    fn from(unfit: Unfit) -> StartError {
+        StartError::Unfit(unfit)
+    }
 }
 
 /// Handle on an array, for one core. Clones share its state.
@@ -204,7 +228,11 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         }
         let new = || {
             let superblock = Superblock::new(members, chunk.into());
-            Journal::new(Region::behind(&layout, entries, block_bytes), superblock)
+            Journal::new(
+                options.identity,
+                Region::behind(&layout, entries, block_bytes),
+                superblock,
+            )
         };
         let journal = (entries > 0).then(new);
         let transfer = all().map(|geometry| geometry.transfer_bytes_max).min().unwrap_or(0);
@@ -269,8 +297,8 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     /// member known to be missing, and replays changes that may have been interrupted. Returns their number.
     ///
     /// # Errors
-    /// [`Unfit`] if more than one member is out, or has failed.
-    pub async fn start(&self, missing: Option<u32>) -> Result<u64, Unfit> {
+    /// [`StartError`] if more than one member is out, or has failed, or one is of another array.
+    pub async fn start(&self, missing: Option<u32>) -> Result<u64, StartError> {
         self.shared.start(self.number, missing).await
     }
 
@@ -286,12 +314,17 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     /// Replaces the member that is out by another device, with one disk per port. Its content is not read
     /// before it is [rebuilt](Self::rebuild).
     ///
+    /// # Errors
+    /// [`Unfit`] if the device cannot be a member: the old one stays.
+    ///
     /// # Panics
     /// If no member is out.
-    pub fn replace(&self, disks: Vec<D>) {
+    pub fn replace(&self, disks: Vec<D>) -> Result<(), Unfit> {
         let out = self.shared.out.get().expect("a member is out");
+        self.shared.validate_replacement(&disks)?;
         self.shared.out.set(Some(Out { rebuilt: 0, ..out }));
         self.shared.disks.borrow_mut()[out.member as usize] = disks;
+        Ok(())
     }
 
     /// Rebuilds the [replaced](Self::replace) member stripe by stripe, with I/O in progress. Afterwards no
@@ -403,6 +436,40 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Fails if more members are out than parity tolerates.
     fn validate(&self) -> Result<(), IoError> {
         self.failed.get().map_or(Ok(()), Err)
+    }
+
+    /// Checks that a device can take the place of a member.
+    fn validate_replacement(&self, disks: &[D]) -> Result<(), Unfit> {
+        let unfit = |what, found, expected| Err(Unfit { what, found, expected });
+        if disks.len() != self.ports.len() {
+            return unfit("disks of a member", disks.len() as u64, "one for each port");
+        }
+        let own = self.geometry;
+        let stripes = self.layout.stripes() * self.layout.chunk();
+        let blocks = self.journal.as_ref().map_or(stripes, |journal| journal.region.end());
+        let chunk = self.layout.chunk() * u64::from(own.block_bytes);
+        let least = if self.journal.is_some() { chunk.max(RECORD_BYTES.into()) } else { chunk };
+        for disk in disks {
+            let new = disk.geometry();
+            if new.block_bytes != own.block_bytes {
+                let expected = "those of the other members";
+                return unfit("bytes of a block", new.block_bytes.into(), expected);
+            }
+            if new.blocks < blocks {
+                return unfit("blocks of a member", new.blocks, "as many as the array uses");
+            }
+            if u64::from(new.transfer_bytes_max) < least {
+                let expected = "a chunk and a record at least";
+                return unfit("bytes of a transfer", new.transfer_bytes_max.into(), expected);
+            }
+            if new.volatile_cache && !own.volatile_cache {
+                return unfit("volatile cache of a member", 1, "0, as of the other members");
+            }
+            if self.deallocated == Deallocated::Zeros && disk.deallocated() != Deallocated::Zeros {
+                return unfit("deallocated blocks of a member that are zeros", 0, "1");
+            }
+        }
+        Ok(())
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {

@@ -33,6 +33,8 @@ const OLD_SUPERBLOCKS: [u64; 2] =
     [u64::from_le_bytes(*b"dbarray1"), u64::from_le_bytes(*b"dbarray2")];
 /// Words of a superblock with its checksum; a block has at least this many.
 const WORDS: usize = 16;
+/// Words between the magic number and zeros.
+const FIELDS: usize = 9;
 /// Bits of a sequence number below the life.
 pub const LIFE_SHIFT: u32 = 40;
 /// Encoding of `None`.
@@ -60,6 +62,11 @@ impl Region {
         let chunk = layout.chunk();
         let record = record_blocks(block_bytes);
         Region { begin: layout.stripes() * chunk, chunk, entries, record }
+    }
+
+    /// First block behind it.
+    pub fn end(&self) -> u64 {
+        self.data(self.entries)
     }
 
     fn before_chunks(&self) -> u64 {
@@ -131,13 +138,15 @@ pub struct Superblock {
     pub out: Option<u32>,
     /// Sequence number below which all entries are in place, when it was written.
     pub tail: u64,
+    /// Identity of the array; 0 in superblocks written before there was one.
+    pub array: u64,
 }
 
 impl Superblock {
     /// Superblock of an array that was never started.
     pub fn new(members: u32, chunk: u64) -> Superblock {
         let (life, turn, formed, out) = (0, 0, false, None);
-        Superblock { life, turn, formed, member: 0, members, chunk, out, tail: 0 }
+        Superblock { life, turn, formed, member: 0, members, chunk, out, tail: 0, array: 0 }
     }
 
     /// Returns true if this sequence number is one of its life.
@@ -155,7 +164,8 @@ impl Superblock {
         let out = self.out.map_or(NONE, u64::from);
         let (member, members) = (self.member.into(), self.members.into());
         let formed = u64::from(self.formed);
-        let words = [self.life, self.turn, formed, member, members, self.chunk, out, self.tail];
+        let Superblock { life, turn, chunk, tail, array, .. } = *self;
+        let words = [life, turn, formed, member, members, chunk, out, tail, array];
         write(SUPERBLOCK, &words, block);
     }
 
@@ -167,7 +177,8 @@ impl Superblock {
 
     /// Decodes a block. `None` if it is no valid superblock.
     pub fn read(block: &[u8]) -> Option<Superblock> {
-        let [life, turn, formed, member, members, chunk, out, tail, ..] = read(SUPERBLOCK, block)?;
+        let [life, turn, formed, member, members, chunk, out, tail, array] =
+            read(SUPERBLOCK, block)?;
         let out = if out == NONE { None } else { Some(u32::try_from(out).ok()?) };
         Some(Superblock {
             life,
@@ -178,6 +189,7 @@ impl Superblock {
             chunk,
             out,
             tail,
+            array,
         })
     }
 }
@@ -285,7 +297,7 @@ fn word(bytes: &[u8], number: usize) -> u64 {
     u64::from_le_bytes(bytes[8 * number..][..8].try_into().expect("eight bytes"))
 }
 
-fn write(what: u64, words: &[u64; 8], block: &mut [u8]) {
+fn write(what: u64, words: &[u64; FIELDS], block: &mut [u8]) {
     block.fill(0);
     for (word, to) in [what].iter().chain(words).zip(block.chunks_exact_mut(8)) {
         to.copy_from_slice(&word.to_le_bytes());
@@ -294,7 +306,7 @@ fn write(what: u64, words: &[u64; 8], block: &mut [u8]) {
     block[8 * (WORDS - 1)..8 * WORDS].copy_from_slice(&sum.to_le_bytes());
 }
 
-fn read(what: u64, block: &[u8]) -> Option<[u64; 8]> {
+fn read(what: u64, block: &[u8]) -> Option<[u64; FIELDS]> {
     let right = word(block, 0) == what && word(block, WORDS - 1) == sum(&block[..8 * (WORDS - 1)]);
     right.then(|| core::array::from_fn(|number| word(block, 1 + number)))
 }
@@ -327,6 +339,7 @@ mod tests {
             chunk: 16,
             out: Some(4),
             tail: 99,
+            array: 0x1234_5678_9abc_def0,
         };
         let mut block = [1; 512];
         superblock.write(&mut block);
@@ -338,7 +351,7 @@ mod tests {
         }
         assert!(Superblock::read(&[0; 512]).is_none() && Superblock::old_version(&block).is_none());
         for (version, magic) in (1..).zip(OLD_SUPERBLOCKS) {
-            write(magic, &[1; 8], &mut block);
+            write(magic, &[1; FIELDS], &mut block);
             assert_eq!(Superblock::old_version(&block), Some(version));
             assert!(Superblock::read(&block).is_none());
         }

@@ -9,7 +9,7 @@ use wire::Lba;
 
 use super::journal::Journal;
 use super::record::{Change, Group, Item, SUPERBLOCKS, Superblock, sum};
-use super::{Out, Place, Shared, Unfit, is_lost};
+use super::{Out, Place, Shared, StartError, Unfit, is_lost, is_unreadable};
 use host::{BlockDevice, IoError, Kind};
 
 /// An entry that may be valid: its place, and what each member's record has of it.
@@ -22,13 +22,40 @@ fn unfit<T>(what: &'static str, found: u64, expected: &'static str) -> Result<T,
     Err(Unfit { what, found, expected })
 }
 
+/// Fails if the members are of different arrays: for the first that is not of the array of most. One that is
+/// out in that array is a new device for it.
+fn of_one_array(known: &mut [Option<Superblock>]) -> Result<(), StartError> {
+    let named = || known.iter().flatten().filter(|one| one.array != 0);
+    let votes = |array| named().filter(|one| one.array == array).count();
+    // Of several with as many, the first member's.
+    let Some(expected) = named().rev().map(|one| one.array).max_by_key(|array| votes(*array))
+    else {
+        return Ok(());
+    };
+    let newest = named().filter(|one| one.array == expected).max_by_key(|one| one.version());
+    let out = newest.and_then(|newest| newest.out);
+    let is_other = |one: &Superblock| ![0, expected].contains(&one.array);
+    for one in known {
+        match *one {
+            Some(other) if is_other(&other) && out == Some(other.member) => *one = None,
+            Some(other) if is_other(&other) => {
+                let (member, found) = (other.member, other.array);
+                return Err(StartError::OtherArray { member, found, expected });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Reads the superblocks of all members but the missing one, and replays changes that may have been
     /// interrupted. Returns their number.
-    pub async fn start(&self, number: usize, missing: Option<u32>) -> Result<u64, Unfit> {
+    pub async fn start(&self, number: usize, missing: Option<u32>) -> Result<u64, StartError> {
         let Some(journal) = &self.journal else { return Ok(0) };
         self.out.set(missing.map(|member| Out { member, rebuilt: 0 }));
-        let known = self.superblocks(journal, number).await?;
+        let mut known = self.superblocks(journal, number).await?;
+        of_one_array(&mut known)?;
         let newest = self.newest(&known)?;
         self.validate_members(&known, newest)?;
         if newest.is_none() {
@@ -43,9 +70,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         if let Some(newest) = newest {
             journal.begin(newest);
             if newest.formed {
-                // Its blocks are not written again: it must not be believed after a cut during the replay.
-                self.settle(journal, number).await.map_err(failed)?;
-                again = self.carry_out_again(journal, number, newest).await.map_err(failed)?;
+                again = self.replay(journal, number, newest).await.map_err(failed)?;
             }
         }
         self.flush_members(number).await.map_err(failed)?;
@@ -157,6 +182,37 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         Ok(())
     }
 
+    /// Replays changes. A member whose part of the journal cannot be read is out, with its other parts: what
+    /// it has said of the journal counts no more, and the others begin again.
+    async fn replay(
+        &self,
+        journal: &Journal,
+        number: usize,
+        superblock: Superblock,
+    ) -> Result<u64, IoError> {
+        // Its blocks are not written again: it must not be believed after a cut during the replay.
+        self.settle(journal, number).await?;
+        let before = self.out.get();
+        match self.carry_out_again(journal, number, superblock).await {
+            Err(_) if before.is_none() && self.out.get().is_some() => {
+                self.settle(journal, number).await?;
+                self.carry_out_again(journal, number, superblock).await
+            }
+            done => done,
+        }
+    }
+
+    /// Reads blocks of a member's journal; a member that cannot return them is out.
+    async fn journal_bytes(&self, at: Place, blocks: u32) -> Result<Vec<u8>, IoError> {
+        let bytes = self.bytes_of(at, blocks).await;
+        if let Err(error) = bytes
+            && is_unreadable(error.kind)
+        {
+            self.goes_on_without(at.member, error);
+        }
+        bytes
+    }
+
     async fn carry_out_again(
         &self,
         journal: &Journal,
@@ -181,7 +237,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         for member in (0..self.layout.members()).filter(|member| !self.is_out(*member, 0)) {
             for record in 0..journal.region.records() {
                 let at = Place { number, member, block: journal.region.record(record) };
-                let bytes = self.bytes_of(at, journal.region.record_blocks()).await?;
+                let bytes = self.journal_bytes(at, journal.region.record_blocks()).await?;
                 // Not those of other lives, whose entries are in place.
                 let group = Group::read(&bytes).filter(|group| superblock.is_in_life(group.tail));
                 let Some(Group { tail: newer, items, .. }) = group else { continue };
@@ -219,7 +275,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                 if u64::from(blocks) > self.layout.chunk() {
                     return Ok(false);
                 }
-                let bytes = self.bytes_of(at, blocks).await?;
+                let bytes = self.journal_bytes(at, blocks).await?;
                 if sum(&bytes) != item.sum {
                     return Ok(false);
                 }
@@ -244,9 +300,10 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// foreign device.
     pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
         let bytes = (journal.region.record_blocks() * self.geometry.block_bytes) as usize;
-        for _ in 0..self.layout.members() {
-            journal.buffers.borrow_mut().push(self.buffer(number, bytes)?);
-        }
+        let members = 0..self.layout.members();
+        let buffers = members.map(|_| self.buffer(number, bytes)).collect::<Result<_, _>>()?;
+        // Of a start that has failed there may be some.
+        journal.buffers.replace(buffers);
         journal.next_life();
         let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;
         self.record(journal, number, &recording, |_| ()).await?;
@@ -270,7 +327,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let superblocks = (0..SUPERBLOCKS).map(|turn| region.superblock(turn));
         for block in superblocks.chain((0..region.records()).map(|number| region.record(number))) {
             let from = room.part(0, room.bytes());
-            self.disk(Place { number, member, block }).write(Lba(block), from, false).await.1?;
+            // Durable: a start after a cut must not find them.
+            self.disk(Place { number, member, block }).write(Lba(block), from, true).await.1?;
         }
         Ok(())
     }

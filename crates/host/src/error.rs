@@ -240,6 +240,20 @@ pub enum InitError {
         /// Supported values.
         expected: &'static str,
     },
+    /// A device belongs to another whole than the devices beside it.
+    #[error(
+        "member {member} is of {what} {found:016x}, expected {expected:016x}, of which the others are"
+    )]
+    OtherWhole {
+        /// Its place, from 0.
+        member: u32,
+        /// What the others form.
+        what: &'static str,
+        /// Identity of the whole that it belongs to.
+        found: u64,
+        /// Identity of that of the others.
+        expected: u64,
+    },
     /// More I/O queues were asked for than the controller grants.
     #[error("I/O queue {asked} was asked for, the controller grants {granted}")]
     TooFewQueues {

@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-use host::BlockDevice;
+use host::{BlockDevice, Kind};
 use runtime::{Rng, Rt, Span};
 use wire::Lba;
 
 use super::journal::{Allowed, validate, write_on};
-use super::{BLOCK, CHUNK, Event, Known, Ram, Tested, World};
+use super::{BLOCK, CHUNK, Event, Known, Ram, StartError, Tested, Unfit, World};
 
 const BLOCKS: u64 = 112;
 const JOURNAL: u32 = 4;
@@ -112,6 +112,130 @@ fn start_without_a_member_cut_short_leaves_parity_consistent() {
     assert!(again > 0, "no start was cut after a write in place: the test is too kind");
 }
 
+/// First blocks of the journal's superblocks and records on each member.
+fn journal_blocks(array: &Tested) -> impl Iterator<Item = u64> {
+    let begin = array.layout().stripes() * CHUNK;
+    (0..2 + u64::from(JOURNAL) + 1).map(move |number| begin + 8 * number)
+}
+
+#[test]
+fn member_with_an_unreadable_journal_block_is_out_and_no_write_is_lost() {
+    for (seed, member) in (0..6).flat_map(|seed| (0..4).map(move |member| (seed, member))) {
+        let world = World::of(4, BLOCKS, seed);
+        let done = world.rt.block_on(async {
+            let allowed = begin_writers(&world, seed).await;
+            cut_power(&world);
+            let array = world.array_with(true, JOURNAL);
+            // A record: of superblocks the other counts.
+            let record = journal_blocks(&array).nth(2 + (seed % 3) as usize).expect("a record");
+            world.disks[member].0.bad.set(Some(record));
+            array.start(None).await.map_err(|why| format!("{why:?}"))?;
+            assert_eq!(array.out(), Some(member as u32), "seed {seed}");
+            validate_all(&world, &allowed).await.map(drop)?;
+            // With another member missing nothing can replace it.
+            world.disks[(member + 1) % 4].0.gone.set(true);
+            let array = world.array_with(true, JOURNAL);
+            assert!(array.start(None).await.is_err(), "two members out");
+            Ok::<(), String>(())
+        });
+        done.unwrap_or_else(|what| panic!("seed {seed}, member {member}: {what}"));
+    }
+}
+
+#[test]
+fn member_of_another_array_is_refused_and_nothing_is_written() {
+    let mut world = World::of(4, BLOCKS, 1);
+    let own = world.identity;
+    let started = |world: &World| world.rt.block_on(world.array_with(true, JOURNAL).start(None));
+    started(&world).expect("a new array");
+    let of_this = world.disks.clone();
+    world.disks = (0..4).map(|number| Ram::new(&world.host, BLOCKS, 100 + number)).collect();
+    world.identity = 77;
+    for _ in 0..3 {
+        // Newer superblocks than those of the first.
+        started(&world).expect("another new array");
+    }
+    let others = std::mem::replace(&mut world.disks, of_this);
+    let contents = |world: &World| -> Vec<_> {
+        world.disks.iter().map(|disk| disk.0.blocks.borrow().clone()).collect()
+    };
+    for member in 0..4 {
+        let right = std::mem::replace(&mut world.disks[member], others[member].clone());
+        let before = contents(&world);
+        let expected = StartError::OtherArray { member: member as u32, found: 77, expected: own };
+        assert_eq!(started(&world), Err(expected));
+        assert!(contents(&world) == before, "member {member}: nothing is written");
+        // Known to be missing, it is not read.
+        let without = world.array_with(true, JOURNAL);
+        assert_eq!(world.rt.block_on(without.start(Some(member as u32))), Ok(0));
+        // The array says that it is out: it is a device to be rebuilt.
+        assert_eq!(started(&world), Ok(0));
+        world.disks[member] = right;
+        let array = world.array_with(true, JOURNAL);
+        world.rt.block_on(async {
+            array.start(None).await.expect("the array without it");
+            assert_eq!(array.out(), Some(member as u32));
+            array.rebuild().await.expect("rebuilt");
+        });
+    }
+}
+
+/// Superblocks of older programs have no identity: the first start gives them one.
+#[test]
+fn array_without_identity_gets_one_at_a_start() {
+    let mut world = World::of(4, BLOCKS, 1);
+    let start = |world: &World| world.rt.block_on(world.array_with(true, JOURNAL).start(None));
+    for identity in [0, 5, 6] {
+        world.identity = identity;
+        start(&world).expect("an array");
+    }
+    let right = world.disks.clone();
+    world.disks = (0..4).map(|number| Ram::new(&world.host, BLOCKS, 9 + number)).collect();
+    start(&world).expect("another array, of identity 6");
+    world.disks.iter_mut().zip(right).skip(1).for_each(|(disk, right)| *disk = right);
+    let expected = StartError::OtherArray { member: 0, found: 6, expected: 5 };
+    assert_eq!(start(&world), Err(expected));
+}
+
+#[test]
+fn start_that_failed_can_be_tried_again() {
+    let world = World::of(4, BLOCKS, 1);
+    let array = world.array_with(true, JOURNAL);
+    let superblock = journal_blocks(&array).nth(1).expect("the second superblock");
+    world.disks[2].0.refused.set(Some((superblock, Kind::OutOfMemory)));
+    world.rt.block_on(async {
+        assert!(matches!(array.start(None).await, Err(StartError::Unfit(_))));
+        array.start(None).await.expect("an array");
+        let mut known = Known::new(&array, 1);
+        known.work(100).await;
+        known.look_at_all().await;
+    });
+}
+
+#[test]
+fn replaced_member_must_fit_and_its_old_records_are_gone_for_good() {
+    let world = World::of(4, BLOCKS, 1);
+    let array = world.array_with(true, JOURNAL);
+    world.rt.block_on(async {
+        array.start(None).await.expect("an array");
+        array.take_out(1);
+        let unfit = array.replace(vec![Ram::new(&world.host, BLOCKS - CHUNK, 3)]);
+        let (what, expected) = ("blocks of a member", "as many as the array uses");
+        assert_eq!(unfit, Err(Unfit { what, found: BLOCKS - CHUNK, expected }));
+        let unfit = array.replace(Vec::new());
+        assert_eq!(unfit.map_err(|unfit| unfit.what), Err("disks of a member"));
+        let new = replace(&world, &array, 7);
+        let blocks: Vec<_> = journal_blocks(&array).collect();
+        rebuild_with(&world.rt, &array, async {
+            for block in blocks {
+                let durable = new.0.blocks.borrow()[block as usize].0.clone();
+                assert!(durable == [0; BLOCK], "block {block} has no record after a cut");
+            }
+        })
+        .await;
+    });
+}
+
 /// Rebuilds a member, with this done once some stripes are rebuilt; returns true if it is rebuilt.
 async fn rebuild_with(rt: &Rt, array: &Tested, then: impl Future<Output = ()>) -> bool {
     let (rebuilding, ended) = (array.clone(), Rc::new(Cell::new(None)));
@@ -132,7 +256,7 @@ async fn rebuild_with(rt: &Rt, array: &Tested, then: impl Future<Output = ()>) -
 fn replace(world: &World, array: &Tested, seed: u64) -> Ram {
     let new = Ram::new(&world.host, BLOCKS, seed);
     new.0.blocks.borrow_mut().iter_mut().for_each(|block| block.0.fill(0xee));
-    array.replace(vec![new.clone()]);
+    array.replace(vec![new.clone()]).expect("a fitting disk");
     new
 }
 
@@ -149,7 +273,7 @@ fn write_that_fails_on_a_rebuilt_stripe_is_not_lost() {
             array.take_out(0);
             let new = replace(&world, &array, 1_000 + seed);
             let good = rebuild_with(&world.rt, &array, async {
-                new.0.refused.set(Some(0));
+                new.0.refused.set(Some((0, Kind::MediaFailed)));
                 write_byte(&array, 0, 0x77).await;
                 known.blocks[0] = 0x77;
             })
@@ -200,7 +324,7 @@ fn places_freed_before_a_rebuild_are_free_without_any_member() {
             for (lba, byte) in [(0, 1), (0, 2), (4, 3), (4, 4)] {
                 write_byte(&array, lba, byte).await;
             }
-            array.replace(vec![world.disks[2].clone()]);
+            array.replace(vec![world.disks[2].clone()]).expect("a fitting disk");
             assert_eq!(array.rebuild().await, Ok(()));
             world.disks.iter().for_each(|disk| *disk.0.events.borrow_mut() = Some(Vec::new()));
             let writing = array.clone();

@@ -8,7 +8,7 @@ use host::BlockDevice;
 use runtime::{Rng, Span};
 use wire::Lba;
 
-use super::{BLOCK, CHUNK, Event, Ram, Tested, World};
+use super::{BLOCK, CHUNK, Event, Ram, StartError, Tested, Unfit, World};
 
 /// Allowed contents of each block: several while a write is in flight.
 pub type Allowed = Rc<RefCell<Vec<Vec<u8>>>>;
@@ -271,9 +271,14 @@ fn array_with_a_journal_of_an_older_layout_is_refused_and_unchanged() {
                 .copy_from_slice(&bytes);
             let before: Vec<_> = disks().collect();
             let refused = world.rt.block_on(world.array_with(true, JOURNAL).start(None));
-            let unfit = refused.err().map(|unfit| (unfit.what, unfit.found, unfit.expected));
-            let expected = ("the version of an array's journal", version, "3");
-            assert_eq!(unfit, Some(expected), "member {member}, superblock {turn}");
+            let unfit = refused.err();
+            let what = "the version of an array's journal";
+            let expected = Unfit { what, found: version, expected: "3" };
+            assert_eq!(
+                unfit,
+                Some(StartError::Unfit(expected)),
+                "member {member}, superblock {turn}"
+            );
             assert!(disks().eq(before), "nothing is written");
         }
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use array::{Array, Numbers, Options};
+use array::{Array, Numbers, Options, StartError, Unfit};
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort, OutOfMemory};
@@ -42,8 +42,8 @@ struct State {
     lies: Cell<bool>,
     /// An unreadable block.
     bad: Cell<Option<u64>>,
-    /// A block of which one write fails.
-    refused: Cell<Option<u64>>,
+    /// A block of which one write fails, and how.
+    refused: Cell<Option<(u64, Kind)>>,
     /// Commands in order; `None` unless a test reads them.
     events: RefCell<Option<Vec<Event>>>,
 }
@@ -140,9 +140,9 @@ impl BlockDevice for Ram {
             return (from, Err(error));
         }
         let range = lba.0..lba.0 + u64::from(count);
-        if self.0.refused.get().is_some_and(|refused| range.contains(&refused)) {
+        if let Some((_, kind)) = self.0.refused.get().filter(|(block, _)| range.contains(block)) {
             self.0.refused.set(None);
-            return (from, Err(IoError::of(Kind::MediaFailed, Some(lba))));
+            return (from, Err(IoError::of(kind, Some(lba))));
         }
         let bad = self.0.bad.get();
         self.0.bad.set(bad.filter(|bad| !(lba.0..lba.0 + u64::from(count)).contains(bad)));
@@ -200,6 +200,8 @@ struct World {
     rt: Rt,
     host: SimHost,
     disks: Vec<Ram>,
+    /// Of a new array.
+    identity: u64,
 }
 
 impl World {
@@ -214,7 +216,7 @@ impl World {
         let host = bus.host(0);
         let disks =
             (0..members).map(|number| Ram::new(&host, blocks, 10 * seed + number)).collect();
-        World { rt, host, disks }
+        World { rt, host, disks, identity: seed + 1 }
     }
 
     fn array(&self, parity: bool) -> Tested {
@@ -225,7 +227,8 @@ impl World {
         let disks = self.disks.iter().map(|disk| vec![disk.clone()]).collect();
         let chunk_bytes = CHUNK as u32 * BLOCK as u32;
         let traces = Numbers::default();
-        let options = Options { chunk_bytes, parity, writes: 4, journal, traces };
+        let options =
+            Options { chunk_bytes, parity, writes: 4, journal, identity: self.identity, traces };
         Array::new(vec![self.host.clone()], disks, options).expect("an array").remove(0)
     }
 }
@@ -338,7 +341,7 @@ fn lost_member_replaced_and_rebuilt_under_load() {
             let new = Ram::new(&world.host, 40, 1_000 + seed);
             // Its old content must not be used.
             new.0.blocks.borrow_mut().iter_mut().for_each(|block| block.0.fill(0xee));
-            array.replace(vec![new.clone()]);
+            array.replace(vec![new.clone()]).expect("a fitting disk");
             // Rebuilt with I/O in progress.
             let ended = Rc::new(Cell::new(false));
             let (rebuilding, told) = (array.clone(), ended.clone());
@@ -498,8 +501,14 @@ fn unfit_members_or_chunk_rejected() {
     let world = World::new(3, 3);
     let try_with = |members: usize, chunk_bytes, parity| {
         let disks = world.disks[..members].iter().map(|disk| vec![disk.clone()]).collect();
-        let options =
-            Options { chunk_bytes, parity, writes: 1, journal: 0, traces: Numbers::default() };
+        let options = Options {
+            chunk_bytes,
+            parity,
+            writes: 1,
+            journal: 0,
+            identity: 1,
+            traces: Numbers::default(),
+        };
         Array::new(vec![world.host.clone()], disks, options).err().map(|unfit| unfit.what)
     };
     assert_eq!(try_with(0, 512, false), Some("members"));

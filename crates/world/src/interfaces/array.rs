@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use array::{self as driver, Unfit};
+use array::{self as driver, StartError, Unfit};
 use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
@@ -11,7 +11,7 @@ use device::faults::Faults;
 use flash::chips::Chips;
 use ftl::Stats;
 use host::InitError;
-use runtime::STAGES_MAX;
+use runtime::{Rng, STAGES_MAX, Time};
 
 use super::{Driver, Interface, Lanes, Row, collections};
 use crate::error::{CheckError, DriverError};
@@ -162,6 +162,7 @@ impl<I: Interface> Interface for Array<I> {
             parity: array.parity,
             writes: (plan.host.queues * plan.host.queue_depth).min(WRITES_MAX) as u16,
             journal: array.journal.unwrap_or(0),
+            identity: identity(plan, ports[0].rt().now()),
             traces: driver::Numbers {
                 queue: (array.devices * I::trace_queues(plan.host.queues)) as u16,
                 depth: plan.host.queue_depth as u16,
@@ -177,12 +178,27 @@ impl<I: Interface> Interface for Array<I> {
         }
         match array.out {
             missing if array.journal.is_some() => {
-                arrays[0].start(missing).await.map_err(unfit)?;
+                arrays[0].start(missing).await.map_err(not_started)?;
             }
             Some(out) => arrays[0].take_out(out),
             None => (),
         }
         Ok(ArrayDriver { members, port, options, arrays })
+    }
+}
+
+/// Identity of an array that is new: of the seed, and live of the time.
+fn identity(plan: &Plan, now: Time) -> u64 {
+    Rng::for_part(plan.run.seed ^ now.0, "identity of an array").next_u64() | 1
+}
+
+/// Converts the error of a start.
+fn not_started(error: StartError) -> InitError {
+    match error {
+        StartError::OtherArray { member, found, expected } => {
+            InitError::OtherWhole { member, what: "array", found, expected }
+        }
+        StartError::Unfit(why) => unfit(why),
     }
 }
 
