@@ -37,7 +37,8 @@
 //! /// A parity array of these disks, for one core.
 //! fn striped<P: HostPort, D: BlockDevice + Clone + 'static>(port: P, disks: Vec<D>) -> Array<P, D> {
 //!     let traces = Numbers { queue: 0, depth: 0, queues: 0 };
-//!     let options = Options { chunk_bytes: 65536, parity: true, writes: 32, journal: 64, identity: 7, traces };
+//!     let (parity, journal, identity) = (true, 64, 7);
+//!     let options = Options { chunk_bytes: 65536, parity, writes: 32, journal, identity, traces };
 //!     let members = disks.into_iter().map(|disk| vec![disk]).collect();
 //!     Array::new(vec![port], members, options).expect("disks of one block size").remove(0)
 //! }
@@ -48,6 +49,7 @@
 extern crate alloc;
 
 mod change;
+mod fit;
 mod journal;
 mod layout;
 mod mailbox;
@@ -71,7 +73,7 @@ use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use journal::Journal;
 pub use layout::{Layout, MEMBERS_MAX, Piece, Segment};
 use mailbox::{Asked, Mailbox};
-use record::{RECORD_BYTES, Region, Superblock};
+use record::{Region, Superblock};
 use stripes::Stripes;
 use together::all;
 pub use trace::Numbers;
@@ -215,7 +217,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             return Err(Unfit { what: "members", found: 0, expected: "one at least" });
         };
         let all = || disks.iter().map(|disks| disks[0].geometry());
-        validate(&disks, first, &options)?;
+        fit::validate(&disks, first, &options)?;
         let (members, chunk) = (disks.len() as u32, options.chunk_bytes / first.block_bytes);
         let least = all().map(|geometry| geometry.blocks).min().unwrap_or(0);
         let entries = if options.parity { options.journal } else { 0 };
@@ -379,34 +381,6 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     }
 }
 
-/// Checks the number of members, and that they match.
-fn validate<D: BlockDevice>(
-    disks: &[Vec<D>],
-    first: Geometry,
-    options: &Options,
-) -> Result<(), Unfit> {
-    let unfit = |what, found, expected| Err(Unfit { what, found, expected });
-    let least = if options.parity { 3 } else { 1 };
-    let members = disks.len();
-    if !(least..=MEMBERS_MAX).contains(&members) {
-        return unfit("members", members as u64, "3 to 16 with a parity, else 1 to 16");
-    }
-    let chunk = u64::from(options.chunk_bytes);
-    for geometry in disks.iter().map(|disks| disks[0].geometry()) {
-        if geometry.block_bytes != first.block_bytes {
-            return unfit("bytes of a block", geometry.block_bytes.into(), "those of the first");
-        }
-        let most = u64::from(geometry.transfer_bytes_max);
-        if chunk == 0 || !chunk.is_multiple_of(geometry.block_bytes.into()) || chunk > most {
-            return unfit("bytes of a chunk", chunk, "whole blocks, one command's at most");
-        }
-        if options.journal > 0 && most < RECORD_BYTES.into() {
-            return unfit("bytes of a transfer", most, "4096 at least, for records of the journal");
-        }
-    }
-    Ok(())
-}
-
 impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Returns true if this stripe is not available on a member.
     fn is_out(&self, member: u32, stripe: u64) -> bool {
@@ -436,40 +410,6 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Fails if more members are out than parity tolerates.
     fn validate(&self) -> Result<(), IoError> {
         self.failed.get().map_or(Ok(()), Err)
-    }
-
-    /// Checks that a device can take the place of a member.
-    fn validate_replacement(&self, disks: &[D]) -> Result<(), Unfit> {
-        let unfit = |what, found, expected| Err(Unfit { what, found, expected });
-        if disks.len() != self.ports.len() {
-            return unfit("disks of a member", disks.len() as u64, "one for each port");
-        }
-        let own = self.geometry;
-        let stripes = self.layout.stripes() * self.layout.chunk();
-        let blocks = self.journal.as_ref().map_or(stripes, |journal| journal.region.end());
-        let chunk = self.layout.chunk() * u64::from(own.block_bytes);
-        let least = if self.journal.is_some() { chunk.max(RECORD_BYTES.into()) } else { chunk };
-        for disk in disks {
-            let new = disk.geometry();
-            if new.block_bytes != own.block_bytes {
-                let expected = "those of the other members";
-                return unfit("bytes of a block", new.block_bytes.into(), expected);
-            }
-            if new.blocks < blocks {
-                return unfit("blocks of a member", new.blocks, "as many as the array uses");
-            }
-            if u64::from(new.transfer_bytes_max) < least {
-                let expected = "a chunk and a record at least";
-                return unfit("bytes of a transfer", new.transfer_bytes_max.into(), expected);
-            }
-            if new.volatile_cache && !own.volatile_cache {
-                return unfit("volatile cache of a member", 1, "0, as of the other members");
-            }
-            if self.deallocated == Deallocated::Zeros && disk.deallocated() != Deallocated::Zeros {
-                return unfit("deallocated blocks of a member that are zeros", 0, "1");
-            }
-        }
-        Ok(())
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {

@@ -7,6 +7,9 @@
 //! A change goes to the older copy, then to the other, each with the next sequence number and a checksum:
 //! after a power cut one of both is valid, and damage to one copy loses nothing. No client can forge a copy,
 //! as the directory lies outside all areas.
+//!
+//! The first write of all has no valid copy beside it. It has one entry at most, which lies in the 512 bytes
+//! that no drive tears: so it is read whatever lies behind them, and any other copy that is not valid is damage.
 
 use wire::Lba;
 
@@ -21,6 +24,8 @@ pub(super) const COPY_BYTES: usize = 4096;
 pub(super) const COPIES: u64 = 2;
 
 const ENTRY_BYTES: usize = 64;
+/// A drive writes as many bytes as its smallest block whole, or not at all.
+const ATOMIC_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"fnvmedir";
 const VERSION: u32 = 1;
 
@@ -60,9 +65,7 @@ pub(super) struct Directory {
 /// Why the directory on a drive cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DirectoryError {
-    #[error(
-        "both copies are damaged: found magic without a valid checksum, expected one valid copy"
-    )]
+    #[error("no copy is whole: found magic without a valid checksum, expected one valid copy")]
     Damaged,
     #[error("found version {0}, expected {VERSION}")]
     Version(u32),
@@ -108,12 +111,20 @@ impl Directory {
         let ours = |copy: &&[u8]| copy.starts_with(MAGIC);
         let valid = |copy: &&[u8]| ours(copy) && checksum(copy) == u32_at(copy, header::CHECKSUM);
         let newest = copies.into_iter().filter(valid);
-        let Some(copy) = newest.max_by_key(|copy| u64_at(copy, header::SEQUENCE)) else {
-            // The first copy of a new directory may be torn, which leaves the other without magic.
-            return match copies.iter().all(ours) {
-                true => Err(DirectoryError::Damaged),
-                false => Ok(Directory::empty()),
-            };
+        let mut first = [0; COPY_BYTES];
+        let copy = match newest.max_by_key(|copy| u64_at(copy, header::SEQUENCE)) {
+            Some(copy) => copy,
+            None if !copies.iter().any(ours) => return Ok(Directory::empty()),
+            None => {
+                let begun = copies.into_iter().filter(ours).any(|copy| {
+                    first[..ATOMIC_BYTES].copy_from_slice(&copy[..ATOMIC_BYTES]);
+                    u64_at(copy, header::SEQUENCE) == 1 && valid(&&first[..])
+                });
+                if !begun {
+                    return Err(DirectoryError::Damaged);
+                }
+                &first
+            }
         };
         let version = u32_at(copy, header::VERSION);
         if version != VERSION {
@@ -263,11 +274,33 @@ mod tests {
             let expected = if torn == COPY_BYTES { NAMES_MAX } else { 40 };
             assert_eq!(found, expected, "torn after {torn} bytes");
         }
-        // The first copy of all: the other has never been written.
-        let first = of(&all, 0).next_copy(512).1;
-        let mut half = BLANK.to_vec();
-        half[..512].copy_from_slice(&first[..512]);
-        assert_eq!(parse(&[BLANK.to_vec(), half]), Ok(of(&[], 0)));
+        // The first copy of all, over what another owner has left: the other has never been written.
+        let first = of(&all[..1], 0).next_copy(512).1;
+        for torn in (0..=COPY_BYTES).step_by(512) {
+            let mut copies = [BLANK.to_vec(), vec![7; COPY_BYTES]];
+            copies[1][..torn].copy_from_slice(&first[..torn]);
+            let found = parse(&copies).expect("no damage").entries;
+            assert_eq!(found, all[..usize::from(torn > 0)], "torn after {torn} bytes");
+        }
+    }
+
+    #[test]
+    fn damaged_copy_beside_an_empty_one_is_no_empty_drive() {
+        let entries = [entry("a", 8), entry("b", 16)];
+        for (sequence, entries) in [(0, &entries[..1]), (1, &entries[..1]), (6, &entries[..])] {
+            let (place, copy) = of(entries, sequence).next_copy(512);
+            for at in [header::CHECKSUM, header::SEQUENCE, header::ENTRIES, 64, 500, 600, 4000] {
+                let mut copies = [BLANK.to_vec(), BLANK.to_vec()];
+                let damaged = &mut copies[place as usize];
+                damaged.copy_from_slice(&copy);
+                damaged[at] ^= 0x40;
+                let expected = match sequence == 0 && at >= ATOMIC_BYTES {
+                    true => Ok(of(entries, 1)),
+                    false => Err(DirectoryError::Damaged),
+                };
+                assert_eq!(parse(&copies), expected, "sequence {sequence}, byte {at}");
+            }
+        }
     }
 
     #[test]

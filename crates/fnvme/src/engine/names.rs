@@ -123,6 +123,13 @@ impl Names {
         Ok(())
     }
 
+    /// Writes the directory as it was before a change whose write has failed: the drive may have it all the
+    /// same, and the next engine must not find what this one has denied.
+    async fn take_back(&self) {
+        // If it fails too, the next change is written over the copy in question.
+        let _ = self.write().await;
+    }
+
     /// Finds an area by its name, or makes one of `blocks` blocks; 0: only finds it. The area is in use until
     /// [`release`](Self::release). Returns its blocks, and whether it is a new one.
     pub async fn open(&self, name: &str, blocks: u64) -> Result<(Lba, u64, bool), Error> {
@@ -149,6 +156,7 @@ impl Names {
         let saved = self.save().await;
         if saved.is_err() {
             self.directory.borrow_mut().entries.pop();
+            self.take_back().await;
             self.engine.unreserve(first);
         }
         saved.map(|()| (first, blocks, true))
@@ -179,7 +187,10 @@ impl Names {
         let saved = self.save().await;
         match saved {
             Ok(()) => self.engine.unreserve(first),
-            Err(_) => self.directory.borrow_mut().entries.push(removed),
+            Err(_) => {
+                self.directory.borrow_mut().entries.push(removed);
+                self.take_back().await;
+            }
         }
         saved
     }
