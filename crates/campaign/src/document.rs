@@ -36,10 +36,15 @@ pub fn document(command: Command, runs: Vec<Run>) -> Document {
     }
 }
 
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |time| time.as_millis() as u64)
+}
+
 /// The document with time and machine.
 pub fn measured(document: Document) -> Document {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let unix_ms = now.map_or(0, |time| time.as_millis() as u64);
+    let unix_ms = unix_ms();
     Document { unix_ms, machine: Some(machine()), ..document }
 }
 

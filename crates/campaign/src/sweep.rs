@@ -14,6 +14,7 @@
 
 mod axis;
 mod check;
+mod digests;
 mod error;
 mod file;
 mod find;

@@ -42,6 +42,6 @@ pub use convert::{RunContext, plan_of};
 pub use fio::to_fio;
 pub use json::{DocumentError, from_json, schema, to_json};
 pub use pool::Pool;
-pub use rebuild::{RebuildError, Rebuilt, rebuild, recordings};
+pub use rebuild::{RebuildError, Rebuilt, digest, rebuild, recordings};
 pub use style::Style;
 pub use text::details;

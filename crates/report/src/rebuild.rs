@@ -100,16 +100,23 @@ pub fn recordings(work: &Work) -> Result<Vec<model::Recording>, RebuildError> {
 
 fn recording(path: &Path) -> Result<model::Recording, RebuildError> {
     let unread = |why: io::Error| RebuildError::Recording { path: path.to_owned(), why };
-    let mut file = BufReader::new(File::open(path).map_err(unread)?);
+    let (sha256, bytes) = File::open(path).and_then(digest).map_err(unread)?;
+    Ok(model::Recording { path: path.display().to_string(), bytes, sha256 })
+}
+
+/// SHA-256 of what can be read, and its length in bytes.
+///
+/// # Errors
+/// That of a read.
+pub fn digest(mut from: impl Read) -> io::Result<(String, u64)> {
     let (mut hash, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; 1 << 16]);
     loop {
-        let count = file.read(&mut piece).map_err(unread)?;
+        let count = from.read(&mut piece)?;
         if count == 0 {
             break;
         }
         bytes += count as u64;
         hash.update(&piece[..count]);
     }
-    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(model::Recording { path: path.display().to_string(), bytes, sha256 })
+    Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
 }

@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use plan::{Plan, Start};
 use world::device::{FlashState, MediumState};
 
+use super::digests::Digests;
+use crate::document;
+
 /// A state, made by the first point that takes it.
 type Slot = Arc<OnceLock<Result<FlashState, String>>>;
 
@@ -18,31 +21,51 @@ pub(super) struct Saved {
 /// The state that a worker made last: batches of a sweep's points follow one another.
 static LAST: Mutex<Option<(String, Slot)>> = Mutex::new(None);
 
-/// The last state if it is this plan's, whose files have not changed since; otherwise an empty slot, which is
+/// Of the files of states.
+static DIGESTS: Mutex<Digests> = Mutex::new(Digests::new());
+
+/// The last state if it is this plan's and its files have the same contents; otherwise an empty slot, which is
 /// now the last one.
-fn last(plan: &Plan) -> Slot {
+///
+/// # Errors
+/// A file of the state cannot be read.
+fn last(plan: &Plan) -> Result<Slot, String> {
     let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
+    // The file of pages is known by these: they have a checksum of each of its rows.
     let files = path.into_iter().flat_map(|path| {
-        ["", ".journal", ".pages"].map(|end| {
+        ["", ".journal"].map(|end| {
             let mut name = path.clone().into_os_string();
             name.push(end);
-            std::fs::metadata(name).ok().map(|file| (file.len(), file.modified().ok()))
+            let mut digests = DIGESTS.lock().unwrap_or_else(PoisonError::into_inner);
+            let digest = digests.of(name.as_ref(), document::unix_ms() / 1000);
+            digest.map_err(|error| format!("{}: {error}", name.display()))
         })
     });
-    let name = format!("{:?} {:?}", key(plan), files.collect::<Vec<_>>());
+    let files: Vec<_> = files.collect::<Result<_, _>>()?;
+    let name = format!("{:?} {files:?}", key(plan));
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     match &*last {
         Some((known, slot)) if *known == name && slot.get().is_none_or(Result::is_ok) => {
-            slot.clone()
+            Ok(slot.clone())
         }
         _ => {
             // The old one's memory first.
             *last = None;
             let slot = Slot::default();
             *last = Some((name, slot.clone()));
-            slot
+            Ok(slot)
         }
     }
+}
+
+/// Mounts the state of a plan.
+fn made(plan: &Plan, stays: bool) -> Result<FlashState, String> {
+    let state = MediumState::to_read(plan).map_err(|error| error.to_string())?;
+    let state = state.into_flash().expect("only flash has a key");
+    let state = state.mounted(plan).map_err(|error| error.to_string())?;
+    // A state that stays in an idle worker must not keep its file locked. Pages in a file are read later.
+    let is_whole = plan.medium.resident_bytes.is_none();
+    Ok(if stays && is_whole { state.duplicate() } else { state })
 }
 
 struct State {
@@ -95,22 +118,20 @@ impl Saved {
     pub fn take(&self, number: usize, plan: &Plan) -> Result<FlashState, String> {
         let state = &self.states[number];
         let mut slot = state.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = slot
-            .get_or_insert_with(|| if self.stays { last(plan) } else { Arc::default() })
-            .clone();
+        let held = match &*slot {
+            Some(held) => Ok(held.clone()),
+            None if self.stays => last(plan),
+            None => Ok(Slot::default()),
+        };
+        *slot = held.as_ref().ok().cloned();
         let is_last = state.leave();
         if is_last {
             *slot = None;
         }
         drop(slot);
+        let held = held?;
         // Other points of this state wait here, those of others do not.
-        let made = held.get_or_init(|| match MediumState::to_read(plan) {
-            Ok(state) => {
-                let state = state.into_flash().expect("only flash has a key");
-                state.mounted(plan).map_err(|error| error.to_string())
-            }
-            Err(error) => Err(error.to_string()),
-        });
+        let made = held.get_or_init(|| made(plan, self.stays));
         match made {
             Err(error) => Err(error.clone()),
             Ok(state) if !is_last => Ok(state.duplicate()),
@@ -186,18 +207,38 @@ mod tests {
             ([("medium.flash.start", "steady")], [("medium.flash.start", "filled")]);
         let by_file = [("medium.flash.state", state)];
         std::fs::write(&path, "1").unwrap();
-        let slots = [of(&steady), of(&steady), of(&filled), of(&steady)].map(|plan| last(&plan));
+        let slots =
+            [of(&steady), of(&steady), of(&filled), of(&steady)].map(|plan| last(&plan).unwrap());
         assert!(Arc::ptr_eq(&slots[0], &slots[1]));
         assert!(!Arc::ptr_eq(&slots[1], &slots[2]) && !Arc::ptr_eq(&slots[1], &slots[3]));
-        let before = last(&of(&by_file));
-        assert!(Arc::ptr_eq(&before, &last(&of(&by_file))));
-        std::fs::write(&path, "12").unwrap();
-        let after = last(&of(&by_file));
+        let before = last(&of(&by_file)).unwrap();
+        assert!(Arc::ptr_eq(&before, &last(&of(&by_file)).unwrap()));
+        // Of the same length and, as a copy that keeps it, of the same time.
+        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::fs::write(&path, "2").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+        let after = last(&of(&by_file)).unwrap();
         assert!(!Arc::ptr_eq(&before, &after), "the file has changed");
         assert!(after.set(Err("unreadable".to_owned())).is_ok());
-        assert!(!Arc::ptr_eq(&after, &last(&of(&by_file))), "an error is not kept");
+        assert!(!Arc::ptr_eq(&after, &last(&of(&by_file)).unwrap()), "an error is not kept");
         let saved = Saved::new(&[2], true);
         drop([saved.take(0, &of(&steady)).unwrap(), saved.take(0, &of(&steady)).unwrap()]);
-        assert!(last(&of(&steady)).get().is_some(), "it stays");
+        assert!(last(&of(&steady)).unwrap().get().is_some(), "it stays");
+        drop(saved);
+        assert_idle_worker_locks_nothing();
+    }
+
+    fn assert_idle_worker_locks_nothing() {
+        let folder = testing::Folder::new("idle-worker");
+        let state = folder.path("drive");
+        let sets = [("medium.flash.state", state.to_str().unwrap())];
+        let plan = Plan::open("small-flash", &sets).unwrap();
+        MediumState::new(&plan).unwrap().save(&plan).unwrap();
+        for (stays, is_free) in [(true, true), (false, false)] {
+            let saved = Saved::new(&[2], stays);
+            let taken = saved.take(0, &plan).unwrap();
+            assert_eq!(media::nand::Lock::exclusive(&state).is_ok(), is_free, "stays: {stays}");
+            drop(taken);
+        }
     }
 }
