@@ -178,7 +178,7 @@ def hostile(context):
         with open(f"/proc/{server.process.pid}/status", encoding="utf-8") as text:
             threads = int(next(line for line in text if line.startswith("Threads:")).split()[1])
         context.note(f"{threads} threads beside a crowd of 100")
-        if threads > 48:
+        if threads > 40:
             context.fail("wrong", f"{threads} threads, expected a limit")
         for one in crowd:
             one.close()
