@@ -1,7 +1,7 @@
 //! From the model of a run back to what was run.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use plan::{Plan, PlanErrors};

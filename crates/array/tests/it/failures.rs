@@ -159,8 +159,8 @@ fn member_of_another_array_is_refused_and_nothing_is_written() {
     let contents = |world: &World| -> Vec<_> {
         world.disks.iter().map(|disk| disk.0.blocks.borrow().clone()).collect()
     };
-    for member in 0..4 {
-        let right = std::mem::replace(&mut world.disks[member], others[member].clone());
+    for (member, other) in others.iter().enumerate() {
+        let right = std::mem::replace(&mut world.disks[member], other.clone());
         let before = contents(&world);
         let expected = StartError::OtherArray { member: member as u32, found: 77, expected: own };
         assert_eq!(started(&world), Err(expected));
