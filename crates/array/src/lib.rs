@@ -228,15 +228,9 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             let expected = "one behind which there is room for the journal";
             return Err(Unfit { what: "stripes", found: 0, expected });
         }
-        let new = || {
-            let superblock = Superblock::new(members, chunk.into());
-            Journal::new(
-                options.identity,
-                Region::behind(&layout, entries, block_bytes),
-                superblock,
-            )
-        };
-        let journal = (entries > 0).then(new);
+        let region = || Region::behind(&layout, entries, block_bytes);
+        let superblock = Superblock::new(members, chunk.into());
+        let journal = (entries > 0).then(|| Journal::new(options.identity, region(), superblock));
         let transfer = all().map(|geometry| geometry.transfer_bytes_max).min().unwrap_or(0);
         let zeros = disks.iter().all(|disks| disks[0].deallocated() == Deallocated::Zeros);
         let deallocated = match options.parity {

@@ -247,7 +247,7 @@ pub enum InitError {
     OtherWhole {
         /// Its place, from 0.
         member: u32,
-        /// What the others form.
+        /// Kind of whole that the others form.
         what: &'static str,
         /// Identity of the whole that it belongs to.
         found: u64,

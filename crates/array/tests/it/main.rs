@@ -200,7 +200,6 @@ struct World {
     rt: Rt,
     host: SimHost,
     disks: Vec<Ram>,
-    /// Of a new array.
     identity: u64,
 }
 

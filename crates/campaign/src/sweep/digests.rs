@@ -1,4 +1,5 @@
-//! Files by their contents: times and lengths do not tell two states apart that were written one after the other.
+//! Files by their contents: times and lengths do not tell two states apart that were written one after
+//! the other.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -15,7 +16,6 @@ const GRAIN_S: u64 = 2;
 #[derive(Default)]
 pub(super) struct Digests {
     kept: BTreeMap<PathBuf, (Identity, String)>,
-    /// Files that were read.
     reads: u64,
 }
 

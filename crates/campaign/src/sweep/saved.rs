@@ -24,8 +24,8 @@ static LAST: Mutex<Option<(String, Slot)>> = Mutex::new(None);
 /// Of the files of states.
 static DIGESTS: Mutex<Digests> = Mutex::new(Digests::new());
 
-/// The last state if it is this plan's and its files have the same contents; otherwise an empty slot, which is
-/// now the last one.
+/// The last state if it is this plan's and its files have the same contents; otherwise an empty slot, which
+/// is now the last one.
 ///
 /// # Errors
 /// A file of the state cannot be read.

@@ -9,7 +9,7 @@
 //! as the directory lies outside all areas.
 //!
 //! The first write of all has no valid copy beside it. It has one entry at most, which lies in the 512 bytes
-//! that no drive tears: so it is read whatever lies behind them, and any other copy that is not valid is damage.
+//! that no drive tears: so it is read whatever lies behind them. Other copies that are not valid are damage.
 
 use wire::Lba;
 
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_copy_beside_an_empty_one_is_no_empty_drive() {
+    fn damaged_copy_and_an_empty_one_are_no_empty_drive() {
         let entries = [entry("a", 8), entry("b", 16)];
         for (sequence, entries) in [(0, &entries[..1]), (1, &entries[..1]), (6, &entries[..])] {
             let (place, copy) = of(entries, sequence).next_copy(512);
