@@ -281,10 +281,7 @@ impl Epoch<'_> {
                 },
             };
             if !last {
-                work.start(&driver.disk(0), work_seed);
-                if plan.medium.flash.as_ref().is_some_and(|flash| flash.software.hints) {
-                    work.start_hints(&driver.disk(0), work_seed);
-                }
+                work.start(&driver.disk(0), work_seed, plan);
                 rt.after_events(rt.timed_events() + events).await;
             }
             software.set(driver.software());
@@ -359,7 +356,10 @@ impl Work {
     }
 
     /// Starts writers that run until the power fails.
-    fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
+    fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64, plan: &Plan) {
+        if plan.medium.flash.as_ref().is_some_and(|flash| flash.software.hints) {
+            self.start_hints(disk, seed);
+        }
         for writer in 0..WRITERS {
             let (work, disk) = (self.clone(), disk.clone());
             let rng = Rng::for_part(seed, &format!("writer {writer}"));

@@ -1,12 +1,12 @@
-//! Hints of the host: how often units will be written. A unit is placed by its hint, so that units that become
-//! invalid together share superblocks, and the collector finds fewer valid ones to copy.
+//! Hints of the host: how often units will be written. A unit is placed by its hint, so that units that
+//! become invalid together share superblocks, and the collector finds fewer valid ones to copy.
 //!
 //! Each class has a stream of its own: the host's writes of hot units, those of cold ones, and those of units
 //! without a hint. The collector's copies of a hinted unit go back to the stream of its class; only copies
 //! of other units go to the collector's stream.
 //!
 //! Hints are advice. They are in memory alone: a power cut forgets them, and changes nothing but where later
-//! units go. Where space is short, a unit goes to whatever superblock is open (`host_stream`,
+//! units go. If space is short, a unit goes to whatever superblock is open (`host_stream`,
 //! `collector_stream`), so the proof in [`space`](crate::space) does not depend on them.
 
 use alloc::vec::Vec;

@@ -49,8 +49,8 @@ impl<P: Pages> Ftl<P> {
 /// Number of superblocks with an interrupted erase that a mount may find. None of their pages can be read.
 /// Equal to the default reserve.
 const TORN: u64 = 4;
-/// Number of streams of data, in the order of [`Stream::DATA`]. A superblock of each may be open, and is padded
-/// behind torn superpages. The class that it held is unknown after a power cut, and does not matter.
+/// Number of streams of data, in the order of [`Stream::DATA`]. A superblock of each may be open, and is
+/// padded behind torn superpages. The class that it held is unknown after a power cut, and does not matter.
 fn open_streams(options: &Options) -> usize {
     match (options.hints, options.separate_streams) {
         (true, _) => Stream::DATA.len(),

@@ -54,10 +54,10 @@
 //! closed are in an open superblock, and in a full superblock all are closed.
 //!
 //! Placement by hints adds streams of the host, and no rule. The host's superpages of a class go to any open
-//! superblock of the host if none may be opened for the class, so they fill all of these before it is refused,
-//! and the count above holds. The collector writes a class's copies to the class's superblock only if that is
-//! open or rule 1 lets it open one; otherwise, and during an uncommitted collection, it does not tell classes
-//! apart. A larger reserve ([`reserve_min`]) makes that rare; the proof does not need it.
+//! superblock of the host if none may be opened for the class, so they fill all of these before it is
+//! refused, and the count above holds. The collector writes a class's copies to the class's superblock only
+//! if that is open or rule 1 lets it open one; otherwise, and during an uncommitted collection, it does not
+//! tell classes apart. A larger reserve ([`reserve_min`]) makes that rare; the proof does not need it.
 //!
 //! So the reserve must be two superblocks, and the over-provisioning about two superpages per remaining
 //! superblock. [`is_safe`] is the condition; a plan that violates it is rejected.

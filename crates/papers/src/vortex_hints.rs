@@ -75,7 +75,6 @@ impl Given {
     }
 }
 
-/// Results of a load.
 #[derive(Clone, Copy)]
 struct Writes {
     /// Units programmed per unit written.
@@ -202,6 +201,6 @@ pub(super) fn tables(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
         "Hints (6.2.2): four fifths of the writes to one fifth of a used drive",
         &["collector", "hints", "w.amp.", "write p99 us", "MB/s"],
         lines,
-        &["exchanged hints are as good: only which units share superblocks matters"],
+        &["exchanged hints are as good: only the partition into classes matters"],
     )])
 }

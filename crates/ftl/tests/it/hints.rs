@@ -24,7 +24,6 @@ const SHAPE: Shape = Shape {
 enum Given {
     Nothing,
     Right,
-    /// Hot and cold exchanged.
     Inverted,
     /// For one unit in two, whatever its heat.
     AtRandom,
@@ -94,8 +93,8 @@ fn amplification(options: &Options, given: Given) -> u64 {
     })
 }
 
-/// Which units share superblocks matters, and not what the classes are called; classes that say nothing of
-/// the writes cost the separation of copies from new data.
+/// Only the partition into classes matters, and not their names; classes that say nothing of the writes cost
+/// the separation of copies from new data.
 #[test]
 fn right_hints_lower_write_amplification_and_random_ones_raise_it() {
     for (choice, at_most) in [(Choice::CostBenefit, 850), (Choice::Greedy, 970)] {

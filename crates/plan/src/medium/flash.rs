@@ -269,16 +269,7 @@ fn software(
     if hints {
         check_hints(fields, &shape, streams, reserve, slots)?;
     }
-    let least = shape.row_units(u32::MAX >> (32 - shape.planes));
-    if slots < least {
-        let row = size_text(u64::from(least) * u64::from(shape.unit_bytes));
-        fields.error(
-            "buffer",
-            size_text(buffer?),
-            format!("at least {row}, the size of one program operation"),
-        );
-        return None;
-    }
+    check_buffer(fields, &shape, buffer?)?;
     Some(Options {
         block_bytes: block_bytes? as u32,
         units,
@@ -292,6 +283,19 @@ fn software(
         wear_spread: wear_spread? as u32,
         ..Options::new(&shape)
     })
+}
+
+/// The write buffer holds what one program operation writes.
+fn check_buffer(fields: &Fields<'_>, shape: &Shape, bytes: u64) -> Option<()> {
+    let unit = u64::from(shape.unit_bytes);
+    let least = u64::from(shape.row_units(u32::MAX >> (32 - shape.planes)));
+    if bytes / unit >= least {
+        return Some(());
+    }
+    let expected =
+        format!("at least {}, the size of one program operation", size_text(least * unit));
+    fields.error("buffer", size_text(bytes), expected);
+    None
 }
 
 /// Mapping units that the spare space leaves.

@@ -7,7 +7,7 @@ use bitfield_struct::bitfield;
 pub struct DatasetManagement {
     /// Number of ranges: 1 to 256.
     pub ranges: u16,
-    /// What holds for the ranges.
+    /// Of all ranges.
     pub attributes: Attributes,
 }
 
