@@ -378,7 +378,7 @@ impl Work {
         self.rt.spawn(async move {
             loop {
                 let lba = rng.below(all);
-                let blocks = rng.below(1 + (all - lba).min(all / 8)) as u32;
+                let blocks = 1 + rng.below((all - lba).min(all / 8)) as u32;
                 let context = Context::from_bits(rng.below(1 << 32) as u32);
                 match disk.hint(Lba(lba), blocks, context).await {
                     Ok(()) => {}
