@@ -159,6 +159,7 @@ def check_power_cuts():
         (200, 5, "--interface", "host-flash"),
         (200, 7, "--interface", "host-map", "--set", "medium.flash.blocks=40", "--set",
          "medium.flash.map_cache=8KiB"),
+        (200, 8, "--set", "medium.flash.hints=true"),
         (50, 6, "--set", bridge),
     ):
         run(f"{RELEASE} power-cuts small-flash --cuts {cuts} --seed {seed}", *more)

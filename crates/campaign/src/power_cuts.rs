@@ -15,9 +15,10 @@ use std::rc::Rc;
 
 use bus::sim::SimBus;
 use bus::{Buffer, OutOfMemory};
-use host::{BlockDevice, Deallocated, IoError};
-use runtime::{Either, Log, Rng, Rt, race};
+use host::{BlockDevice, Deallocated, IoError, Kind};
+use runtime::{Either, Log, Rng, Rt, Span, race};
 use wire::Lba;
+use wire::nvme::dsm::Context;
 use workload::verify::{Ledger, Mismatch, Stamps};
 
 use plan::Plan;
@@ -33,6 +34,8 @@ const WRITERS: u64 = 8;
 const BLOCKS_MAX: u64 = 32;
 /// One operation in this many is a deallocation.
 const TRIM_EVERY: u64 = 10;
+/// Longest time between two hints, in microseconds.
+const HINTS_EVERY_US: u64 = 500;
 /// Maximum number of timed events of work before a power cut.
 const EVENTS_MAX: u64 = 6_000;
 /// The same from the start of the device, for power cuts before it is ready.
@@ -61,6 +64,8 @@ pub struct Survived {
     pub writes: u64,
     pub trims: u64,
     pub flushes: u64,
+    /// Hints given, if the plan has them used.
+    pub hints: u64,
     /// Blocks read and verified.
     pub blocks: u64,
     pub collected: u64,
@@ -91,6 +96,8 @@ pub enum Finding {
     Write(IoError),
     #[error("trim: {0}")]
     Trim(IoError),
+    #[error("hint: {0}")]
+    Hint(IoError),
     /// A flush failed. The text of the error names it.
     #[error(transparent)]
     Flush(IoError),
@@ -162,6 +169,7 @@ impl Survived {
         self.writes += other.writes;
         self.trims += other.trims;
         self.flushes += other.flushes;
+        self.hints += other.hints;
         self.blocks += other.blocks;
         self.collected += other.collected;
     }
@@ -251,6 +259,7 @@ impl Epoch<'_> {
             writes: Cell::new(0),
             trims: Cell::new(0),
             flushes: Cell::new(0),
+            hints: Cell::new(0),
             blocks: Cell::new(0),
             failed: RefCell::new(None),
         });
@@ -272,7 +281,7 @@ impl Epoch<'_> {
                 },
             };
             if !last {
-                work.start(&driver.disk(0), work_seed);
+                work.start(&driver.disk(0), work_seed, plan);
                 rt.after_events(rt.timed_events() + events).await;
             }
             software.set(driver.software());
@@ -291,6 +300,7 @@ impl Epoch<'_> {
         survived.writes += work.writes.get();
         survived.trims += work.trims.get();
         survived.flushes += work.flushes.get();
+        survived.hints += work.hints.get();
         survived.blocks += work.blocks.get();
         survived.collected += collected;
         Ok(())
@@ -307,6 +317,7 @@ struct Work {
     writes: Cell<u64>,
     trims: Cell<u64>,
     flushes: Cell<u64>,
+    hints: Cell<u64>,
     blocks: Cell<u64>,
     failed: RefCell<Option<Finding>>,
 }
@@ -345,7 +356,10 @@ impl Work {
     }
 
     /// Starts writers that run until the power fails.
-    fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
+    fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64, plan: &Plan) {
+        if plan.medium.flash.as_ref().is_some_and(|flash| flash.software.hints) {
+            self.start_hints(disk, seed);
+        }
         for writer in 0..WRITERS {
             let (work, disk) = (self.clone(), disk.clone());
             let rng = Rng::for_part(seed, &format!("writer {writer}"));
@@ -355,6 +369,27 @@ impl Work {
                 }
             });
         }
+    }
+
+    /// Starts a task that gives hints for ranges at random.
+    fn start_hints<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
+        let (work, disk, all) = (self.clone(), disk.clone(), disk.geometry().blocks);
+        let mut rng = Rng::for_part(seed, "hints");
+        self.rt.spawn(async move {
+            loop {
+                let lba = rng.below(all);
+                let blocks = 1 + rng.below((all - lba).min(all / 8)) as u32;
+                let context = Context::from_bits(rng.below(1 << 32) as u32);
+                match disk.hint(Lba(lba), blocks, context).await {
+                    Ok(()) => {}
+                    // Not every interface has hints.
+                    Err(error) if error.kind == Kind::Unsupported => return,
+                    Err(error) => _ = work.failed.borrow_mut().get_or_insert(Finding::Hint(error)),
+                }
+                work.hints.set(work.hints.get() + 1);
+                work.rt.sleep(Span::us(rng.below(HINTS_EVERY_US))).await;
+            }
+        });
     }
 
     async fn write<D: BlockDevice>(

@@ -48,7 +48,8 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let seed = typed.seed;
     match job_result {
         Ok(survived) => {
-            let Survived { cuts, early, writes, trims, flushes, blocks, collected } = survived;
+            let Survived { cuts, early, writes, trims, flushes, hints, blocks, collected } =
+                survived;
             println!(
                 "{cuts} power cuts, {early} of them before the device was ready; plan {}",
                 plan.name
@@ -57,6 +58,9 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
                 "  {writes} writes, {trims} trims and {flushes} flushes acknowledged, \
                  {collected} superblocks collected"
             );
+            if hints > 0 {
+                println!("  {hints} hints given");
+            }
             println!(
                 "  {blocks} blocks read: nothing that was flushed is lost, and nothing is torn"
             );

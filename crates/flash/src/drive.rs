@@ -3,9 +3,10 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
+use ftl::policy;
 use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
-use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
+use media::{Erase, Erasing, Extent, Head, Heat, Labels, Media, MediaError, Purge};
 use runtime::{Rt, Signal, Span, Stage, Time, stage};
 
 /// Stages recorded by a drive, in addition to those of its chips.
@@ -88,13 +89,14 @@ impl<P: Pages> Drive<P> {
     }
 
     fn new(rt: &Rt, pages: &Rc<P>, options: Options, keep: Keep, label: Vec<u8>) -> Drive<P> {
+        let ready_within = ftl::mount_time(&**pages, &options);
         Drive {
             rt: rt.clone(),
             options,
             unit_bytes: pages.shape().unit_bytes,
             erase_time: ftl::purge_time(&**pages),
             keep,
-            ready_within: ftl::mount_time(&**pages),
+            ready_within,
             mounted: OnceCell::new(),
             has_mounted: Signal::default(),
             pages: pages.clone(),
@@ -235,6 +237,16 @@ impl<P: Pages> Media for Drive<P> {
         software.trim(at.block, at.blocks).await.map_err(of_flash)?;
         self.rt.record(self.stages.buffer);
         Ok(())
+    }
+
+    /// Hints are advice: one that comes before the mount is lost.
+    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
+        let heat = match heat {
+            Heat::Typical => policy::Heat::Typical,
+            Heat::Hot => policy::Heat::Hot,
+            Heat::Cold => policy::Heat::Cold,
+        };
+        let _ = self.mounted().map(|software| software.hint(block, blocks, heat));
     }
 
     fn labels(&self) -> Option<&dyn Labels> {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::content::{CHUNK, Holds, NUMBER, holds};
 use crate::layout::NONE;
 use crate::pages::META;
+use crate::policy::Heat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -22,6 +23,8 @@ pub(crate) struct Slot {
     /// Write order: later writes have greater numbers. A write that replaces a failed one takes its number.
     pub order: u64,
     pub phase: Phase,
+    /// The queue in which it waits.
+    pub heat: Heat,
     /// A newer version is on flash already, or it was trimmed: its location will be ignored.
     pub dead: bool,
     /// Slot with an older version of the same unit that is still in flight.
@@ -34,6 +37,7 @@ const EMPTY: Slot = Slot {
     logical: NONE,
     order: 0,
     phase: Phase::Free,
+    heat: Heat::Typical,
     dead: false,
     older: NONE,
     before: NONE,
@@ -49,8 +53,8 @@ fn is_found(logical: u32) -> bool {
 #[derive(Clone)]
 pub(crate) struct Buffer {
     pub slots: Vec<Slot>,
-    /// Slots that wait for a superpage, in FIFO order.
-    pending: VecDeque<u32>,
+    /// Slots that wait for a superpage, in FIFO order, by heat.
+    pending: [VecDeque<u32>; Heat::ALL.len()],
     oldest: u32,
     newest: u32,
     next_order: u64,
@@ -60,10 +64,11 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    pub fn new(count: u32) -> Buffer {
+    pub fn new(count: u32, hints: bool) -> Buffer {
+        let queue = |used: bool| VecDeque::with_capacity(if used { count as usize + 1 } else { 0 });
         Buffer {
             slots: alloc::vec![EMPTY; count as usize],
-            pending: VecDeque::with_capacity(count as usize + 1),
+            pending: [queue(true), queue(hints), queue(hints)],
             oldest: NONE,
             newest: NONE,
             next_order: 1,
@@ -75,7 +80,8 @@ impl Buffer {
     /// Memory of its tables in bytes. It grows with the number of slots.
     pub fn table_bytes(&self) -> u64 {
         let slots = self.slots.len() * size_of::<Slot>();
-        let lists = (self.pending.capacity() + self.died.capacity()) * size_of::<u32>();
+        let pending: usize = self.pending.iter().map(VecDeque::capacity).sum();
+        let lists = (pending + self.died.capacity()) * size_of::<u32>();
         (slots + lists + self.index.entries.len() * size_of::<(u32, u32)>()) as u64
     }
 
@@ -117,16 +123,22 @@ impl Buffer {
     /// Number of slots that wait for a superpage.
     #[inline]
     pub fn waiting(&self) -> u32 {
-        self.pending.len() as u32
+        self.pending.iter().map(VecDeque::len).sum::<usize>() as u32
     }
 
-    /// Lowest write number among the slots that wait for a superpage.
-    pub fn oldest_waiting(&self) -> Option<u64> {
+    /// Of them, slots of this heat.
+    #[inline]
+    pub fn waiting_of(&self, heat: Heat) -> u32 {
+        self.pending[heat as usize].len() as u32
+    }
+
+    /// Lowest write number among the slots that wait for a superpage, and the heat of its slot.
+    pub fn oldest_waiting(&self) -> Option<(u64, Heat)> {
         let mut at = self.oldest;
         while at != NONE {
             let slot = &self.slots[at as usize];
             if slot.phase == Phase::Pending {
-                return Some(slot.order);
+                return Some((slot.order, slot.heat));
             }
             at = slot.after;
         }
@@ -134,36 +146,45 @@ impl Buffer {
     }
 
     /// Fills a free slot and queues it for a superpage. Returns its write number.
-    pub fn fill(&mut self, slot: u32, logical: u32) -> u64 {
+    pub fn fill(&mut self, slot: u32, logical: u32, heat: Heat) -> u64 {
         let order = self.next_order;
         self.next_order += 1;
-        self.put(slot, logical, order);
+        self.put(slot, logical, heat, order);
         order
     }
 
     /// As [`fill`](Buffer::fill), but to be written before all others.
     pub fn fill_first(&mut self, slot: u32, logical: u32) -> u64 {
-        let order = self.fill(slot, logical);
-        self.pending.rotate_right(1);
+        let order = self.fill(slot, logical, Heat::Typical);
+        self.pending[Heat::Typical as usize].rotate_right(1);
         order
     }
 
-    fn put(&mut self, at: u32, logical: u32, order: u64) {
+    fn put(&mut self, at: u32, logical: u32, heat: Heat, order: u64) {
         let older = if is_found(logical) { self.index.insert(logical, at) } else { NONE };
         let before = self.newest;
-        *self.slot(at) =
-            Slot { logical, order, phase: Phase::Pending, dead: false, older, before, after: NONE };
+        *self.slot(at) = Slot {
+            logical,
+            order,
+            phase: Phase::Pending,
+            heat,
+            dead: false,
+            older,
+            before,
+            after: NONE,
+        };
         match before {
             NONE => self.oldest = at,
             before => self.slot(before).after = at,
         }
         self.newest = at;
-        self.pending.push_back(at);
+        self.pending[heat as usize].push_back(at);
     }
 
-    /// Takes the next slot to be written.
-    pub fn take_off(&mut self) -> Option<u32> {
-        let at = self.pending.pop_front()?;
+    /// Takes the next slot to be written: of this heat, or of any other if there is none.
+    pub fn take_off(&mut self, heat: Heat) -> Option<u32> {
+        let queues = core::iter::once(heat).chain(Heat::ALL).map(|heat| heat as usize);
+        let at = queues.into_iter().find_map(|queue| self.pending[queue].pop_front())?;
         self.slot(at).phase = Phase::Flying;
         Some(at)
     }
@@ -171,7 +192,7 @@ impl Buffer {
     /// Takes a trim record, ahead of older slots.
     pub fn take_note(&mut self) -> Option<u32> {
         let place = self.notes_waiting().next()?;
-        let at = self.pending.remove(place)?;
+        let at = self.pending[Heat::Typical as usize].remove(place)?;
         self.slot(at).phase = Phase::Flying;
         Some(at)
     }
@@ -184,7 +205,8 @@ impl Buffer {
     /// Positions of trim records in the queue: at the front, behind slots that failed.
     fn notes_waiting(&self) -> impl Iterator<Item = usize> {
         let is_note = |at: &u32| matches!(holds(self.slots[*at as usize].logical), Holds::Trim(_));
-        self.pending.iter().enumerate().filter(move |(_, at)| is_note(at)).map(|(place, _)| place)
+        let pending = &self.pending[Heat::Typical as usize];
+        pending.iter().enumerate().filter(move |(_, at)| is_note(at)).map(|(place, _)| place)
     }
 
     /// Handles the arrival of a slot in flight, or that it is no longer needed: the slot is free, and the
@@ -218,7 +240,8 @@ impl Buffer {
             return true;
         }
         self.slot(at).phase = Phase::Pending;
-        self.pending.push_front(at);
+        let heat = self.slots[at as usize].heat;
+        self.pending[heat as usize].push_front(at);
         false
     }
 
@@ -255,7 +278,8 @@ impl Buffer {
         if self.slots[newest as usize].phase != Phase::Pending {
             return (None, oldest);
         }
-        self.pending.retain(|waiting| *waiting != newest);
+        let heat = self.slots[newest as usize].heat;
+        self.pending[heat as usize].retain(|waiting| *waiting != newest);
         self.forget(newest);
         (Some(newest), oldest)
     }

@@ -42,12 +42,12 @@ impl<P: Pages> Inner<P> {
             return;
         }
         let force = self.state.borrow().force;
-        self.close(&DATA, |open| open.oldest <= force);
+        self.close(&Stream::DATA, |open| open.oldest <= force);
     }
 
     pub fn close_all(&self) {
         if self.layout.shape.reach > 0 {
-            self.close(&DATA, |_| true);
+            self.close(&Stream::DATA, |_| true);
         }
     }
 
@@ -65,7 +65,7 @@ impl<P: Pages> Inner<P> {
         {
             return false;
         }
-        self.close(&DATA, |_| true)
+        self.close(&Stream::DATA, |_| true)
     }
 
     /// Forms filler superpages until the wanted ones are closed, as far as the die queues have space.
@@ -87,8 +87,6 @@ impl<P: Pages> Inner<P> {
         any
     }
 }
-
-const DATA: [Stream; 2] = [Stream::Host, Stream::Collector];
 
 impl State {
     /// Records that a superpage has been formed for a stream.

@@ -18,7 +18,7 @@ pub(crate) struct Open {
 #[derive(Clone)]
 pub(crate) struct Closing {
     /// Per stream: superpages whose closing superpage has not been formed.
-    pub open: [VecDeque<Open>; 3],
+    pub open: [VecDeque<Open>; Stream::COUNT],
     /// Per die: programmed superpages that are held, with the planes in which they failed.
     pub held: Vec<Vec<(Job, u32)>>,
 }

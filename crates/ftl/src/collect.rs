@@ -15,7 +15,7 @@ use crate::layout::{NONE, WritePointer};
 use crate::named::PATIENCE;
 use crate::options::Cache;
 use crate::pages::{Erase, LOST, META, Page, PageRead, Pages, Part, Source, Unit};
-use crate::policy::{self, Candidate, Stream};
+use crate::policy::{self, Candidate, Heat, Stream};
 use crate::state::State;
 use crate::supers::Phase;
 
@@ -225,9 +225,12 @@ impl<P: Pages> Inner<P> {
 const READY: u32 = 4;
 
 impl State {
-    /// Stream that the collector writes to: the host's, if it has no superblock of its own and none is
-    /// available, for example after failed programs.
+    /// Stream that the collector writes its next superpage to: that of its class, or else its own, or the
+    /// host's, if it has no superblock of its own and none is available, for example after failed programs.
     pub fn collector_stream(&mut self) -> Stream {
+        if let Some(stream) = self.hinted_stream(self.collection.heat) {
+            return stream;
+        }
         let own = self.supers.peek(Stream::Collector).is_some()
             || self.reserve_copy.is_some()
             || (self.options.separate_streams && self.supers.clean > 0);
@@ -249,7 +252,12 @@ impl State {
         if self.stale() > 0 && self.free() <= 1 {
             return Step::Resolve;
         }
-        let ready = self.drop_stale();
+        let counts = self.drop_stale();
+        let (all_ready, mixed) = (counts.iter().sum::<u32>(), self.mixes_classes());
+        // The first of those with the most.
+        let heat = Heat::ALL.into_iter().rev().max_by_key(|heat| counts[*heat as usize]);
+        self.collection.heat = heat.unwrap_or_default();
+        let ready = if mixed { all_ready } else { counts[self.collection.heat as usize] };
         let stream = self.collector_stream();
         let row = self.supers.peek(stream);
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
@@ -258,7 +266,7 @@ impl State {
         let free = row.is_none_or(|(write_pointer, _)| {
             self.queues[write_pointer.die as usize].jobs.len() < QUEUE
         });
-        if let Some(step) = self.reserve_copy_step(ready > 0, free) {
+        if let Some(step) = self.reserve_copy_step(all_ready > 0, free) {
             return step;
         }
         if row.is_none() && self.reserve_copy.is_some() {
@@ -280,16 +288,14 @@ impl State {
         // Nothing more to read: units in danger, and those that a task waits for, go into a padded superpage.
         let danger = |at: &u32| self.supers.all[*at as usize].refresh;
         let hurry = self.blocked || self.collection.drained.iter().any(danger);
-        let all = ready as usize == self.collection.gathered.len();
+        let all = all_ready as usize == self.collection.gathered.len();
         let hurry = if trying { all } else { hurry };
-        if ready > 0 && hurry {
+        if all_ready > 0 && hurry {
             return if free { self.row_or_wait(row) } else { Step::Wait };
         }
-        if ready == 0
-            && self.is_stuck()
-            && !self.granted
-            && self.supers.peek(Stream::Host).is_some()
-        {
+        let host = |stream| self.supers.peek(stream).is_some();
+        let has_row = Stream::OF_HOST.into_iter().any(host);
+        if all_ready == 0 && has_row && !self.granted && self.is_stuck() {
             if self.stale() > 0 {
                 return Step::Resolve;
             }
@@ -390,7 +396,8 @@ impl State {
     fn find_more(&mut self, found: &mut Vec<u32>) {
         let Some((victim, mut cursor)) = self.collection.victim else { return };
         let end = self.supers.range(victim).1;
-        let room = self.layout.row_units as usize;
+        let classes = if self.mixes_classes() { 1 } else { Heat::ALL.len() };
+        let room = classes * self.layout.row_units as usize;
         while found.len() + self.collection.gathered.len()
             < room.max(self.collection.gathered.len() + 1)
         {
@@ -409,14 +416,17 @@ impl State {
         self.collection.victim = Some((victim, cursor));
     }
 
-    /// Drops stale units. Returns how many of the others may be copied now.
-    fn drop_stale(&mut self) -> u32 {
+    /// Drops stale units. Returns how many of the others may be copied now, by heat.
+    fn drop_stale(&mut self) -> [u32; Heat::ALL.len()] {
         let mut gathered = core::mem::take(&mut self.collection.gathered);
         // Compare contents, not valid bits: the location may have been reused.
         gathered.retain(|(at, logical)| self.is_still_at(*logical, *at));
-        let ready = gathered.iter().filter(|(_, logical)| !self.is_flying(*logical)).count();
+        let mut ready = [0; Heat::ALL.len()];
+        for (_, logical) in gathered.iter().filter(|(_, logical)| !self.is_flying(*logical)) {
+            ready[self.heat(*logical) as usize] += 1;
+        }
         self.collection.gathered = gathered;
-        ready as u32
+        ready
     }
 
     /// Returns true if a newer version is in a superpage already.
@@ -433,17 +443,25 @@ impl State {
         let mut job = self.job(write_pointer, planes, true);
         let room = (planes.count_ones() * self.layout.plane_units) as usize;
         let mut gathered = core::mem::take(&mut self.collection.gathered);
-        gathered.retain(|(at, logical)| {
-            if job.units.len() == room || self.is_flying(*logical) {
-                return true;
-            }
-            let lost = logical & META == 0 && logical & LOST != 0;
-            let from = if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
-            job.units.push(Unit { logical: *logical, from });
-            job.from.push(*at);
-            self.supers.all[self.layout.superblock(*at) as usize].copies += 1;
-            false
-        });
+        // Units of the superpage's class first; if they do not fill it, others.
+        let class = self.options.hints.then_some(self.collection.heat);
+        for pass in class.map(Some).into_iter().chain([None]) {
+            gathered.retain(|(at, logical)| {
+                if job.units.len() == room
+                    || pass.is_some_and(|heat| self.heat(*logical) != heat)
+                    || self.is_flying(*logical)
+                {
+                    return true;
+                }
+                let lost = logical & META == 0 && logical & LOST != 0;
+                let from =
+                    if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
+                job.units.push(Unit { logical: *logical, from });
+                job.from.push(*at);
+                self.supers.all[self.layout.superblock(*at) as usize].copies += 1;
+                false
+            });
+        }
         self.collection.gathered = gathered;
         while job.units.len() < room {
             self.counters.padding_units += 1;

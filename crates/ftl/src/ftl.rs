@@ -369,7 +369,7 @@ impl<P: Pages> Ftl<P> {
             erases_most: erases().max().unwrap_or(0),
             erases: erases().map(u64::from).sum(),
             capacity_bytes: u64::from(self.0.options.units) << self.0.unit_shift,
-            memory_bytes: state.map_bytes() + state.supers.memory_bytes(),
+            memory_bytes: state.map_bytes() + state.supers.memory_bytes() + state.hints.bytes(),
             map_bytes: state.map_bytes(),
             buffer_bytes: state.buffer.table_bytes(),
         }

@@ -104,6 +104,7 @@ mod collect;
 mod content;
 mod entries;
 mod ftl;
+mod hints;
 mod job;
 mod layout;
 mod map;
@@ -132,6 +133,7 @@ mod write;
 pub use asleep::Asleep;
 pub use blame::STAGES;
 pub use ftl::{Ftl, Run};
+pub use hints::RANGES_MAX as HINTED_RANGES_MAX;
 pub use mount::mount_time;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{

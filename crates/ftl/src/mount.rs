@@ -15,7 +15,7 @@ use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, WritePointer};
 use crate::options::{MountError, Options};
 use crate::pages::{Header, Page, PageRead, Pages, Part, Shape, Source, Tag, Unit};
-use crate::policy::Stream;
+use crate::policy::{Heat, Stream};
 use crate::root::Root;
 use crate::space;
 use crate::state::State;
@@ -49,21 +49,29 @@ impl<P: Pages> Ftl<P> {
 /// Number of superblocks with an interrupted erase that a mount may find. None of their pages can be read.
 /// Equal to the default reserve.
 const TORN: u64 = 4;
-/// Superblocks that are padded behind torn superpages: one per stream.
-const OPEN: u64 = 2;
+/// Number of streams of data, in the order of [`Stream::DATA`]. A superblock of each may be open, and is
+/// padded behind torn superpages. The class that it held is unknown after a power cut, and does not matter.
+fn open_streams(options: &Options) -> usize {
+    match (options.hints, options.separate_streams) {
+        (true, _) => Stream::DATA.len(),
+        (false, true) => 2,
+        (false, false) => 1,
+    }
+}
 /// Upper bound of the software time per page.
 const PER_PAGE: Span = Span::us(1);
 
 /// Upper bound of the time of a mount: it scans all pages, as if no checkpoint were readable, and retries
 /// those of `TORN` superblocks. Retries elsewhere are not included.
-pub fn mount_time<P: Pages>(pages: &P) -> Span {
+pub fn mount_time<P: Pages>(pages: &P, options: &Options) -> Span {
     let shape = pages.shape();
     let count = u64::from(shape.dies * shape.planes) * u64::from(shape.blocks * shape.pages);
     let software = PER_PAGE * count;
     let Some(times) = pages.mount_times() else { return software };
-    // An open superblock is also scanned from its end.
-    let read = times.read * (u64::from(shape.blocks) + OPEN);
-    (read + times.reread * TORN + times.fill * OPEN).max(software)
+    // At least two, whatever the streams. An open superblock is also scanned from its end.
+    let open = open_streams(options).max(2) as u64;
+    let read = times.read * (u64::from(shape.blocks) + open);
+    (read + times.reread * TORN + times.fill * open).max(software)
 }
 
 pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {
@@ -81,10 +89,14 @@ pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountErro
     }
     let layout = Layout::new(shape);
     let whole = options.block_bytes >= 512 && unit_bytes.is_multiple_of(options.block_bytes);
-    let few = options.slots < 2 * layout.row_units || options.slots > 1 << 24;
+    let slots = if options.hints { space::hinted_slots_min(&shape) } else { 2 * layout.row_units };
+    let few = options.slots < slots || options.slots > 1 << 24;
+    let short = options.reserve < space::reserve_min(options.hints);
+    let unhinted = options.hints
+        && (!options.separate_streams || layout.groups * dies < space::hinted_rows_min(&shape));
     let much = options.units == 0 || options.units >= crate::pages::LOST;
     let little = options.map_cache.is_some_and(|bytes| bytes < space::least_map_cache(&shape));
-    if !whole || few || much || little || options.reserve < space::RESERVE_MIN {
+    if !whole || few || much || little || short || unhinted {
         return Err(MountError::Options);
     }
     Ok(layout)
@@ -285,12 +297,7 @@ impl<P: Pages> Inner<P> {
     /// Resumes writing after a power cut: behind superpages that it may have torn, and behind one that pads
     /// those that a torn superpage may have disturbed.
     async fn resume(self: &Rc<Self>) {
-        let streams: &[Stream] = if self.options.separate_streams {
-            &[Stream::Host, Stream::Collector]
-        } else {
-            &[Stream::Host]
-        };
-        let mut streams = streams.iter();
+        let mut streams = Stream::DATA[..open_streams(&self.options)].iter();
         let mut open: Vec<(u32, u32)> = Vec::new();
         for superblock in 0..self.layout.shape.blocks {
             if let Some(group) = self.first_untouched(superblock).await {
@@ -401,7 +408,7 @@ impl<P: Pages> Inner<P> {
                     if let (Some(older), _) = state.buffer.kill(logical) {
                         self.free_slot(older);
                     }
-                    let order = state.buffer.fill(*slot, logical);
+                    let order = state.buffer.fill(*slot, logical, Heat::Typical);
                     self.pages.stage(*slot, Tag { logical, order }, 0, &[]);
                 }
                 Holds::Trim(number) => {

@@ -30,12 +30,15 @@ pub struct Options {
     pub slots: u32,
     /// If true, the collector writes to its own superblocks; otherwise to those of the host.
     pub separate_streams: bool,
+    /// If true, data are placed by the hints of the host ([`Ftl::hint`](crate::Ftl::hint)). Needs separate
+    /// streams, and [`space::reserve_min`].
+    pub hints: bool,
     /// Victim selection policy.
     pub choice: Choice,
     /// Memory for a cached map in bytes, half of it for parts as they are on flash and half for changes; at
     /// least [`space::least_map_cache`]. `None`: the map is fully resident in memory.
     pub map_cache: Option<u64>,
-    /// Space, in superblocks, below which the host waits for the collector; at least [`space::RESERVE_MIN`].
+    /// Space, in superblocks, below which the host waits for the collector; at least [`space::reserve_min`].
     pub reserve: u32,
     /// GC parallelism: maximum number of the collector's superpages in flight.
     pub gc_parallelism: u32,
@@ -83,6 +86,7 @@ impl Options {
             cache: Cache::Volatile,
             slots: 4 * layout.row_units * shape.dies,
             separate_streams: true,
+            hints: false,
             choice: Choice::Greedy,
             map_cache: None,
             reserve: 2,

@@ -102,8 +102,46 @@ pub enum Stream {
     Host,
     /// Data moved by the collector, which have proved to be colder.
     Collector,
+    /// Host data that are hinted to be hot, and copies of them.
+    Hot,
+    /// Host data that are hinted to be cold, and copies of them.
+    Cold,
     /// Parts of a cached map.
     Map,
+}
+
+impl Stream {
+    pub(crate) const COUNT: usize = 5;
+    /// Streams that the host writes to.
+    pub(crate) const OF_HOST: [Stream; 3] = [Stream::Host, Stream::Hot, Stream::Cold];
+    pub(crate) const DATA: [Stream; 4] =
+        [Stream::Host, Stream::Collector, Stream::Hot, Stream::Cold];
+
+    /// Stream for host data of this heat.
+    pub(crate) fn of_host(heat: Heat) -> Stream {
+        match heat {
+            Heat::Typical => Stream::Host,
+            Heat::Hot => Stream::Hot,
+            Heat::Cold => Stream::Cold,
+        }
+    }
+}
+
+/// Expected frequency of writes to some data, compared with other data of the drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Heat {
+    /// Nothing is known, or it is typical.
+    #[default]
+    Typical,
+    /// Frequent writes.
+    Hot,
+    /// Infrequent writes.
+    Cold,
+}
+
+impl Heat {
+    /// In the order of their numbers.
+    pub(crate) const ALL: [Heat; 3] = [Heat::Typical, Heat::Hot, Heat::Cold];
 }
 
 /// Index of the erased superblock to write next, by erase count: the least worn for the host, the most worn
@@ -111,8 +149,10 @@ pub enum Stream {
 pub fn fresh(stream: Stream, erases: impl Iterator<Item = Option<u32>>) -> Option<usize> {
     let free = erases.enumerate().filter_map(|(at, erases)| Some((at, erases?)));
     match stream {
-        Stream::Host | Stream::Map => free.min_by_key(|(_, erases)| *erases).map(|(at, _)| at),
-        Stream::Collector => {
+        Stream::Host | Stream::Hot | Stream::Map => {
+            free.min_by_key(|(_, erases)| *erases).map(|(at, _)| at)
+        }
+        Stream::Collector | Stream::Cold => {
             let most = |best: Option<(usize, u32)>, one: (usize, u32)| match best {
                 Some(best) if best.1 >= one.1 => Some(best),
                 _ => Some(one),

@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::layout::WritePointer;
 use crate::options::Cache;
 use crate::pages::Pages;
-use crate::policy::{self, Candidate, Stream};
+use crate::policy::{self, Candidate, Heat, Stream};
 use crate::space::{self, Opening};
 use crate::state::{ReserveCopy, State};
 use crate::supers::Phase;
@@ -20,7 +20,8 @@ impl<P: Pages> Inner<P> {
         if let Some(reserve_copy) = &mut state.reserve_copy {
             reserve_copy.noted |= notes_alone;
         }
-        let job = state.host_job(Stream::Collector, write_pointer, planes, notes_alone);
+        let job =
+            state.host_job((Heat::Typical, Stream::Collector), write_pointer, planes, notes_alone);
         state.queues[write_pointer.die as usize].jobs.push_back(job);
         drop(state);
         self.dies[write_pointer.die as usize].notify(&self.rt);

@@ -16,6 +16,7 @@ use crate::options::Error;
 use crate::pages::{
     Blocks, Erase, Header, Page, PageRead, Pages, Part, Place, Row, Source, Tag, Unit,
 };
+use crate::policy::Heat;
 use crate::state::{RootPlace, State};
 use crate::supers::Phase;
 
@@ -268,7 +269,7 @@ impl<P: Pages> Inner<P> {
             }
             let tag = Tag { logical: CHUNK | chunk, order: state.buffer.next_order() };
             self.pages.stage(slot, tag, 0, &bytes);
-            state.buffer.fill(slot, CHUNK | chunk);
+            state.buffer.fill(slot, CHUNK | chunk, Heat::Typical);
             state.chunks_waiting += 1;
             drop(state);
             self.form();

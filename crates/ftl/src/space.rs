@@ -53,6 +53,12 @@
 //! superpages that close the word lines ([`uncommitted_rows`]). Their space exists: word lines that are not
 //! closed are in an open superblock, and in a full superblock all are closed.
 //!
+//! Placement by hints adds streams of the host, and no rule. The host's superpages of a class go to any open
+//! superblock of the host if none may be opened for the class, so they fill all of these before it is
+//! refused, and the count above holds. The collector writes a class's copies to the class's superblock only
+//! if that is open or rule 1 lets it open one; otherwise, and during an uncommitted collection, it does not
+//! tell classes apart. A larger reserve ([`reserve_min`]) makes that rare; the proof does not need it.
+//!
 //! So the reserve must be two superblocks, and the over-provisioning about two superpages per remaining
 //! superblock. [`is_safe`] is the condition; a plan that violates it is rejected.
 //!
@@ -67,7 +73,7 @@
 
 use crate::layout::{ENTRY_BYTES, Layout};
 use crate::pages::Shape;
-use crate::policy::Stream;
+use crate::policy::{Heat, Stream};
 
 /// Superpages of the reserve superblock that a collection needs in addition to its copies: trim records, and
 /// the commit.
@@ -84,6 +90,24 @@ pub const NOTES_MAX: u32 = 8;
 
 /// Minimum reserve in superblocks: the reserve superblock, and one that is open and empty.
 pub const RESERVE_MIN: u32 = 2;
+
+/// Minimum reserve in superblocks if data are placed by hints or not: with hints two more may be open and
+/// empty, whose space counts as left although only their class has a use for it.
+pub fn reserve_min(hints: bool) -> u32 {
+    RESERVE_MIN + if hints { Stream::OF_HOST.len() as u32 - 1 } else { 0 }
+}
+
+/// Minimum number of slots of the write buffer if data are placed by hints: a superpage in flight, and one of
+/// each class, all but complete.
+pub fn hinted_slots_min(shape: &Shape) -> u32 {
+    (1 + Heat::ALL.len() as u32) * Layout::new(*shape).row_units
+}
+
+/// Minimum number of superpages in a superblock if data are placed by hints: what the collector may have read
+/// of each class when space ends, less than a superpage each, fits into the reserve superblock.
+pub fn hinted_rows_min(shape: &Shape) -> u32 {
+    Heat::ALL.len() as u32 + uncommitted_rows(shape)
+}
 
 /// Flash space that a cached map takes: see `parts.rs`.
 ///

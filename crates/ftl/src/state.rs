@@ -9,13 +9,14 @@ use crate::blame::Clocks;
 use crate::buffer::Buffer;
 use crate::closing::Closing;
 use crate::content::{Holds, UNCOMMITTED, holds};
+use crate::hints::Hints;
 use crate::job::{Job, QUEUE, Queue};
 use crate::layout::{ENTRY_BYTES, Layout, NONE, WritePointer};
 use crate::map::Map;
 use crate::moves::Moves;
 use crate::options::{Options, Space};
 use crate::pages::{Header, Pages};
-use crate::policy;
+use crate::policy::{self, Heat};
 use crate::request::{Leader, Named};
 use crate::space::{NOTES_MAX, Quota};
 use crate::stats::Counters;
@@ -50,6 +51,8 @@ pub(crate) struct Collection {
     pub found: Vec<u32>,
     /// Superblocks that are collected but not erased yet.
     pub drained: Vec<u32>,
+    /// Class of the next superpage.
+    pub heat: Heat,
     /// The collector's superpages in flight.
     pub rows: u32,
     /// A drained superblock that may be erased: the trim records that must precede the erase are on flash.
@@ -130,6 +133,7 @@ pub(crate) struct State {
     pub rng: Rng,
     /// Moves of units for a host that keeps the map.
     pub moves: Moves,
+    pub hints: Hints,
     pub counters: Counters,
     pub rows_at_checkpoint: u64,
     pub root: RootPlace,
@@ -150,7 +154,7 @@ impl State {
             dirty: alloc::vec![false; chunks],
             chunks: alloc::vec![NONE; chunks],
             supers: Supers::new(pages, layout),
-            buffer: Buffer::new(slots),
+            buffer: Buffer::new(slots, options.hints),
             queues: (0..dies).map(queue).collect(),
             closing: Closing::new(dies),
             spare_jobs: Vec::new(),
@@ -173,6 +177,7 @@ impl State {
             space: Space::of(&layout, options.reserve),
             rng: Rng::for_part(options.seed, "flash collector"),
             moves: Moves::default(),
+            hints: Hints::new(options.hints),
             counters: Counters::default(),
             rows_at_checkpoint: 0,
             root: RootPlace { group: layout.groups, ..RootPlace::default() },

@@ -5,6 +5,8 @@
 pub struct Counters {
     /// Units written by the host, including merged ones.
     pub host_units: u64,
+    /// Of them, units placed by a hint.
+    pub hinted_units: u64,
     /// Host writes merged in the write buffer.
     pub merged_units: u64,
     /// Units programmed for the host.
@@ -97,6 +99,7 @@ impl Counters {
     fn and(self, other: Counters) -> Counters {
         Counters {
             host_units: self.host_units + other.host_units,
+            hinted_units: self.hinted_units + other.hinted_units,
             merged_units: self.merged_units + other.merged_units,
             programmed_units: self.programmed_units + other.programmed_units,
             copied_units: self.copied_units + other.copied_units,

@@ -63,7 +63,7 @@ pub(crate) struct Supers {
     /// moved.
     doomed: Vec<u32>,
     valid: Vec<u64>,
-    pub frontiers: [Frontier; 3],
+    pub frontiers: [Frontier; Stream::COUNT],
     pub free: u32,
     pub free_units: u64,
     /// Free superblocks that are known to be erased.
@@ -84,7 +84,7 @@ impl Supers {
             members: Vec::with_capacity((shape.blocks * shape.dies) as usize),
             doomed: alloc::vec![0; (shape.blocks * shape.dies) as usize],
             valid: alloc::vec![0; (shape.all_units() as usize).div_ceil(64)],
-            frontiers: [Frontier::default(); 3],
+            frontiers: [Frontier::default(); Stream::COUNT],
             free: 0,
             free_units: 0,
             clean: 0,
@@ -227,7 +227,7 @@ impl Supers {
 
     /// Returns true if a stream has an open superblock with space.
     pub fn has_rows(&mut self) -> bool {
-        self.peek(Stream::Host).is_some() || self.peek(Stream::Collector).is_some()
+        Stream::DATA.into_iter().any(|stream| self.peek(stream).is_some())
     }
 
     /// Advances the stream past that superpage.
@@ -309,7 +309,8 @@ impl Supers {
     /// Units that can still be written in erased superblocks and in the open ones of data streams.
     pub fn left(&self) -> u64 {
         let open = |f: &Frontier| f.at.map_or(0, |s| self.all[s.superblock as usize].left.into());
-        self.free_units + self.frontiers[..2].iter().map(open).sum::<u64>()
+        let data = Stream::DATA.iter().map(|stream| &self.frontiers[*stream as usize]);
+        self.free_units + data.map(open).sum::<u64>()
     }
 
     /// First unit of a superblock, and the one after its last.

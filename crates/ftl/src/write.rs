@@ -12,7 +12,7 @@ use crate::job::{Job, QUEUE};
 use crate::layout::{NONE, WritePointer};
 use crate::options::{Cache, Error};
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
-use crate::policy::{self, Stream};
+use crate::policy::{self, Heat, Stream};
 use crate::space::{self, Opening};
 use crate::state::State;
 use crate::supers;
@@ -174,8 +174,10 @@ impl<P: Pages> Inner<P> {
             }
         }
         self.pages.stage(slot, tag, offset, data);
-        state.buffer.fill(slot, logical);
+        let heat = state.heat(logical);
+        state.buffer.fill(slot, logical, heat);
         state.counters.host_units += 1;
+        state.counters.hinted_units += u64::from(heat != Heat::Typical);
     }
 
     pub async fn flush(&self) -> Result<(), Error> {
@@ -233,8 +235,8 @@ impl<P: Pages> Inner<P> {
     pub fn form(&self) {
         loop {
             let mut state = self.state.borrow_mut();
-            let Some((stream, write_pointer, planes)) = state.host_row() else { break };
-            let mut job = state.host_job(stream, write_pointer, planes, false);
+            let Some((heat, stream, write_pointer, planes)) = state.host_row() else { break };
+            let mut job = state.host_job((heat, stream), write_pointer, planes, false);
             job.made_up = self.blame.clocks(self.rt.now(), self.pages.collected(write_pointer.die));
             state.queues[write_pointer.die as usize].jobs.push_back(job);
             drop(state);
@@ -396,26 +398,46 @@ impl<P: Pages> Inner<P> {
 }
 
 impl State {
-    /// Stream and write pointer for a superpage of the host, if one may be formed now.
-    fn host_row(&mut self) -> Option<(Stream, WritePointer, u32)> {
+    /// Heat, stream and write pointer for a superpage of the host, if one may be formed now.
+    fn host_row(&mut self) -> Option<(Heat, Stream, WritePointer, u32)> {
         let was_blocked = core::mem::replace(&mut self.blocked, false);
         let row = self.find_host_row();
         self.counters.refusals += u64::from(self.blocked && !was_blocked);
         row
     }
 
-    fn find_host_row(&mut self) -> Option<(Stream, WritePointer, u32)> {
-        let waiting = self.buffer.waiting();
-        if waiting == 0 {
+    fn find_host_row(&mut self) -> Option<(Heat, Stream, WritePointer, u32)> {
+        let buffer = &self.buffer;
+        if buffer.waiting() == 0 {
             return None;
         }
-        let full = waiting >= self.layout.row_units;
-        let urgent = self.urgent && self.buffer.has_note();
-        let forced = full
-            || urgent
-            || (self.buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
-                && self.buffer.oldest_waiting().is_some_and(|oldest| oldest <= self.force));
-        let mut stream = Stream::Host;
+        let urgent = self.urgent && buffer.has_note();
+        let is_forced = |(order, _): &(u64, Heat)| {
+            *order <= self.force && buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
+        };
+        let oldest = buffer.oldest_waiting().filter(is_forced).map(|(_, heat)| heat);
+        // Forced units come first, then the class with the most units.
+        let first = if urgent { Some(Heat::Typical) } else { oldest };
+        let mut classes = Heat::ALL;
+        classes.sort_by_key(|heat| (Some(*heat) != first, u32::MAX - buffer.waiting_of(*heat)));
+        classes.into_iter().find_map(|heat| {
+            let forced = Some(heat) == first;
+            let some = forced || self.buffer.waiting_of(heat) > 0;
+            let row = if some { self.row_of(heat, forced, urgent && forced) } else { None };
+            row.map(|(stream, write_pointer, planes)| (heat, stream, write_pointer, planes))
+        })
+    }
+
+    /// As [`host_row`](State::host_row), for units of this heat.
+    fn row_of(
+        &mut self,
+        heat: Heat,
+        forced: bool,
+        urgent: bool,
+    ) -> Option<(Stream, WritePointer, u32)> {
+        let waiting = self.buffer.waiting_of(heat);
+        let forced = forced || waiting >= self.layout.row_units;
+        let mut stream = self.host_stream(heat);
         let (write_pointer, planes) = match self.supers.peek(stream) {
             Some(row) => row,
             None if urgent && self.reserve_copy.is_none() && self.free() <= 1 => {
@@ -425,7 +447,7 @@ impl State {
                 row?
             }
             None if !forced && waiting < self.layout.plane_units => return None,
-            None => self.open_for_host()?,
+            None => self.open_for_host(stream)?,
         };
         let room = planes.count_ones() * self.layout.plane_units;
         if (waiting < room && !forced) || (!urgent && self.is_map_full()) {
@@ -442,12 +464,12 @@ impl State {
         ))
     }
 
-    /// Opens a superblock for the host, if allowed.
-    fn open_for_host(&mut self) -> Option<(WritePointer, u32)> {
+    /// Opens a superblock for a stream of the host, if allowed.
+    fn open_for_host(&mut self, stream: Stream) -> Option<(WritePointer, u32)> {
         let wanted = u32::from(self.supers.refreshing > 0);
         let may = space::may_open(Stream::Host, self.free(), wanted) == Opening::Plain;
-        let row = if may { self.open_clean(Stream::Host) } else { None };
-        self.blocked = row.is_none();
+        let row = if may { self.open_clean(stream) } else { None };
+        self.blocked |= row.is_none();
         row
     }
 
@@ -461,10 +483,11 @@ impl State {
         self.supers.peek(stream)
     }
 
-    /// Builds a superpage from the oldest pending slots, or from trim records only.
+    /// Builds a superpage from the oldest pending slots of this heat, then of others, or from trim records
+    /// only.
     pub fn host_job(
         &mut self,
-        stream: Stream,
+        (heat, stream): (Heat, Stream),
         write_pointer: WritePointer,
         planes: u32,
         notes_alone: bool,
@@ -472,7 +495,8 @@ impl State {
         self.granted = false;
         let mut job = self.job(write_pointer, planes, false);
         for _ in 0..planes.count_ones() * self.layout.plane_units {
-            let slot = if notes_alone { self.buffer.take_note() } else { self.buffer.take_off() };
+            let slot =
+                if notes_alone { self.buffer.take_note() } else { self.buffer.take_off(heat) };
             let unit = match slot {
                 Some(slot) => {
                     let logical = self.buffer.slots[slot as usize].logical;

@@ -61,6 +61,7 @@ pub use bus::{Buffer, OutOfMemory};
 pub use error::{InitError, IoError, Kind};
 pub use slot_bits::{SLOT_BITS, slot_bits};
 use wire::Lba;
+use wire::nvme::dsm::Context;
 
 /// Geometry and limits of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +163,18 @@ pub trait BlockDevice {
         Deallocated::Unsupported
     }
 
+    /// Tells the device what to expect of `blocks` blocks from `lba`: a hint, which it may ignore.
+    fn hint(
+        &self,
+        lba: Lba,
+        blocks: u32,
+        context: Context,
+    ) -> impl Future<Output = Result<(), IoError>> {
+        let _ = (blocks, context);
+        let why = "an interface with hints";
+        core::future::ready(Err(IoError::refused(Kind::Unsupported, lba, why)))
+    }
+
     /// Deallocates `blocks` blocks from `lba`, with no limit on their number: their contents are no longer
     /// needed. Like a write it is durable after a flush; until then a power cut may bring back the old
     /// contents.
@@ -227,8 +240,18 @@ macro_rules! carried_out {
             $to.deallocate(lba, blocks)
         }
     };
+    (@hint $self:ident, $to:expr) => {
+        fn hint(
+            &$self,
+            lba: wire::Lba,
+            blocks: u32,
+            context: wire::nvme::dsm::Context,
+        ) -> impl Future<Output = Result<(), $crate::IoError>> {
+            $to.hint(lba, blocks, context)
+        }
+    };
 }
 
 impl<D: BlockDevice> BlockDevice for Rc<D> {
-    carried_out!(self => (**self), geometry, buffer, read, write, flush, deallocated, deallocate);
+    carried_out!(self => (**self), geometry, buffer, read, write, flush, deallocated, deallocate, hint);
 }

@@ -24,6 +24,7 @@ macro_rules! media_methods {
                 ready_within() -> Option<$crate::runtime::Span>;
                 is_immediate() -> bool;
                 prefetch(at: $crate::Extent) -> ();
+                hint(block: u64, blocks: u64, heat: $crate::Heat) -> ();
                 blank_from(block: u64) -> u64;
                 fill() -> Option<$crate::contents::Fill>;
                 labels() -> Option<&dyn $crate::Labels>;

@@ -267,6 +267,11 @@ pub trait Media: 'static {
         let _ = at;
     }
 
+    /// Hint: how often these blocks will be written. They exist. The default does nothing.
+    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
+        let _ = (block, blocks, heat);
+    }
+
     /// Writes whole blocks at once: `fill` receives them run by run, with their offsets, and must fill each
     /// run. Returns false, without a call of `fill`, if the medium cannot: use [`write`](Media::write). Only
     /// media that are [immediate](Media::is_immediate) can.
@@ -326,6 +331,17 @@ pub trait Media: 'static {
     fn out_of_range(&self, block: u64, blocks: u64) {
         let _ = (block, blocks);
     }
+}
+
+/// Expected frequency of writes to some blocks, compared with others of the same medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heat {
+    /// Nothing is known, or it is typical.
+    Typical,
+    /// Frequent writes.
+    Hot,
+    /// Infrequent writes.
+    Cold,
 }
 
 /// A medium that stores a label of a few bytes.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use runtime::{Span, Time};
 
-use crate::{Extent, Head, Media, MediaError, Purge};
+use crate::{Extent, Head, Heat, Media, MediaError, Purge};
 
 /// A range of a medium's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,13 @@ impl<M: Media> Media for Part<M> {
     fn prefetch(&self, at: Extent) {
         if let Ok(at) = self.place(at) {
             self.of.prefetch(at);
+        }
+    }
+
+    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
+        let all = self.range.blocks;
+        if block <= all && blocks <= all - block {
+            self.of.hint(self.range.from + block, blocks, heat);
         }
     }
 

@@ -4,7 +4,7 @@ use super::check::Item;
 use super::{
     adaptive, adaptive_figures, adaptive_laws, blocks, dc_express, dcx_kernel, dcx_link,
     dcx_tables, dcx_tags, fastpath, flash_arrays, flash_cliff, flash_pairs, flash_tables,
-    flash_windows, flash_workers, vortex, vortex_tables, vortex_tenants, vortex_ways,
+    flash_windows, flash_workers, vortex, vortex_hints, vortex_tables, vortex_tenants, vortex_ways,
 };
 
 pub(super) const ADAPTIVE: &[Item] = &[
@@ -149,10 +149,13 @@ pub(super) const VORTEX: &[Item] = &[
     Item::Check(vortex_tenants::RATE),
     Item::Check(vortex_tenants::WEIGHTS),
     Item::Check(vortex_tenants::BY_NUMBER),
+    Item::Check(vortex_hints::RIGHT),
+    Item::Check(vortex_hints::WRONG),
     Item::Check(vortex_ways::SIZE),
     Item::Check(vortex_ways::SCHEDULERS),
     Item::Check(vortex_ways::FACES),
     Item::Shown(vortex_tables::all),
     Item::Shown(vortex_tenants::tables),
+    Item::Shown(vortex_hints::tables),
     Item::Shown(vortex_ways::tables),
 ];

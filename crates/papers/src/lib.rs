@@ -53,6 +53,7 @@ mod sweep;
 mod text;
 mod threads;
 mod vortex;
+mod vortex_hints;
 mod vortex_tables;
 mod vortex_tenants;
 mod vortex_ways;

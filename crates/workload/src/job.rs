@@ -124,6 +124,15 @@ pub enum Distribution {
     Skewed(Skew),
 }
 
+/// Expected lifetime of written data, compared with other data of the device (`write_hint=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    Short,
+    Medium,
+    Long,
+    Extreme,
+}
+
 /// Arrival process of a job with a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateProcess {
@@ -196,6 +205,8 @@ pub struct Job {
     /// Draw random offsets independently, instead of each exactly once per pass.
     pub no_random_map: bool,
     pub distribution: PerDirection<Distribution>,
+    /// Hint for the region, given to the device before the first operation.
+    pub write_hint: Option<Lifetime>,
     /// Number of writes between flushes; 0: never.
     pub flush_every: u32,
     /// Flush at the end, if anything was written.
@@ -247,6 +258,7 @@ impl Default for Job {
             seed: None,
             no_random_map: false,
             distribution: PerDirection::all(Distribution::Uniform),
+            write_hint: None,
             flush_every: 0,
             end_flush: false,
             verify: Verify { on: false, read_back: true, fatal: false },
@@ -279,6 +291,10 @@ impl Job {
 
     /// Contradictory settings, if any: their keys, and the reason.
     fn contradiction(&self) -> Option<(&'static [&'static str], String)> {
+        if self.write_hint.is_some() && self.trace.is_some() {
+            let why = "found with read_iolog, which has no region: expected a pattern".to_owned();
+            return Some((&["write_hint"], why));
+        }
         if self.time_based && self.runtime.is_none() {
             return Some((&["time_based"], "needs runtime=, which says when to stop".to_owned()));
         }

@@ -5,6 +5,7 @@
 //! coordinated omission.
 
 mod checks;
+mod hints;
 mod hold;
 mod kernel;
 mod op_trace;
@@ -193,6 +194,7 @@ where
     rt.sleep(setup.start_delay).await;
     let depth = setup.job.iodepth.max(1);
     let shape = disk.geometry();
+    let hinted = hints::give(&disk, &source, setup.job.write_hint).await;
     let engine = Rc::new(Engine {
         rt: rt.clone(),
         job_result: RefCell::new(JobResult { stats: blank(setup.stages), ..JobResult::default() }),
@@ -208,7 +210,7 @@ where
         setup,
     });
     // If not all buffers fit, the job fails with one error and does not run at a lower depth.
-    match engine.buffers(depth) {
+    match hinted.and_then(|()| engine.buffers(depth)) {
         Ok(buffers) => {
             for buffer in buffers {
                 rt.spawn(engine.clone().work(buffer));

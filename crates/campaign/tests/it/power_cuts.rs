@@ -27,6 +27,8 @@ const MLC: [(&str, &str); 2] = [("medium.flash.profile", "mlc"), ("medium.flash.
 const CACHED: [(&str, &str); 2] =
     [("medium.flash.map_cache", "8 KiB"), ("medium.flash.blocks", "40")];
 
+const HINTS: (&str, &str) = ("medium.flash.hints", "true");
+
 /// Each cache mode, fresh and used drives, full contents and stamps, the minimum reserve.
 #[test]
 fn flushed_data_survives_power_loss_campaign() {
@@ -46,11 +48,15 @@ fn flushed_data_survives_power_loss_campaign() {
         ),
         (11, &[CACHED[0], CACHED[1], ("medium.flash.start", "steady")][..]),
         (12, &[CACHED[0], CACHED[1], MLC[0], MLC[1]][..]),
+        (13, &[HINTS][..]),
+        (14, &[HINTS, ("medium.flash.start", "steady")][..]),
+        (15, &[HINTS, CACHED[0], CACHED[1], ("medium.flash.cache", "protected")][..]),
     ] {
         let survived = cut(&flash(sets), seed, 0, cuts());
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: seed {seed} {failure}"));
         assert_eq!(survived.cuts, cuts());
         assert!(survived.trims > 10, "{sets:?}: {survived:?}");
+        assert_eq!(survived.hints > 50, sets.contains(&HINTS), "{sets:?}: {survived:?}");
         assert!(survived.writes > 100 && survived.blocks > 1000, "{sets:?}: {survived:?}");
     }
 }

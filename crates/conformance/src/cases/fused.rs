@@ -1,6 +1,7 @@
 //! Fused operations (NVMe base 2.0, 3.4.2) and Write Uncorrectable (NVM command set 1.0, 3.2.7).
 
 use wire::nvme::admin::{self, FormatNvm};
+use wire::nvme::dsm::Attributes;
 use wire::nvme::entry::Sqe;
 use wire::nvme::identify::{oacs, oncs};
 use wire::nvme::io;
@@ -247,7 +248,13 @@ async fn uncorrectable_until_written_in_any_way(b: &mut Bench) -> Verdict {
     if has & oncs::DATASET_MANAGEMENT != 0 && b.ns.dlfeat & 7 == 1 {
         let at = b.place(16, b.page_bytes)?;
         b.store_bytes(at, DsmRange::new(Lba(32), 1).as_bytes());
-        commands.push(io::dataset_management(b.cid(), b.nsid, 1, true, b.data(at, 16)?));
+        commands.push(io::dataset_management(
+            b.cid(),
+            b.nsid,
+            1,
+            Attributes::DEALLOCATE,
+            b.data(at, 16)?,
+        ));
     }
     for sqe in commands {
         for lba in [32, 33] {

@@ -1,6 +1,8 @@
 //! Range commands and formats: NVM command set 1.0, 3.2.2 and 3.2.3; NVMe base 2.0, 5.14.
 
 use wire::nvme::admin::{self, FormatNvm};
+use wire::nvme::dsm::{Attributes, Context};
+use wire::nvme::entry::Sqe;
 use wire::nvme::identify::{oacs, oncs};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
@@ -185,19 +187,18 @@ async fn managing(b: &mut Bench) -> Verdict<Pair> {
     b.plain_io().await
 }
 
-fn manage(b: &Bench, deallocate: bool, ranges: &[(u64, u32)]) -> Verdict<wire::nvme::entry::Sqe> {
-    let list: Vec<u8> = ranges
-        .iter()
-        .flat_map(|(lba, blocks)| {
-            let mut range = DsmRange::new_zeroed();
-            (range.lba, range.blocks) = ((*lba).into(), (*blocks).into());
-            range.as_bytes().to_vec()
-        })
-        .collect();
+fn manage(b: &Bench, deallocate: bool, ranges: &[(u64, u32)]) -> Verdict<Sqe> {
+    let range = |(lba, blocks): &(u64, u32)| DsmRange::new(Lba(*lba), *blocks);
+    manage_list(b, deallocate, &ranges.iter().map(range).collect::<Vec<_>>())
+}
+
+fn manage_list(b: &Bench, deallocate: bool, ranges: &[DsmRange]) -> Verdict<Sqe> {
+    let list = ranges.as_bytes();
     let at = b.place(list.len() as u64, b.page_bytes)?;
-    b.store_bytes(at, &list);
+    b.store_bytes(at, list);
     let data = b.data(at, list.len() as u64)?;
-    Ok(io::dataset_management(b.cid(), b.nsid, ranges.len() as u16, deallocate, data))
+    let attributes = Attributes::new().with_deallocate(deallocate);
+    Ok(io::dataset_management(b.cid(), b.nsid, ranges.len() as u16, attributes, data))
 }
 
 /// Checks that these blocks read as deallocated ones may, given their earlier data `held`.
@@ -261,6 +262,13 @@ async fn hints_change_nothing(b: &mut Bench) -> Verdict {
     let data = noise(54, 4 * b.block());
     b.write(&mut pair, 160, &data).await?;
     b.ok(&mut pair, &manage(b, false, &[(160, 4)])?).await?;
+    // Each access frequency with each latency, one more bit, and reserved ones.
+    let contexts = (0..32).map(|bit| 1 << bit).chain(0..64).chain([u32::MAX]);
+    let range = |bits| DsmRange::hinted(Lba(160), 4, Context::from_bits(bits));
+    let all: Vec<DsmRange> = contexts.map(range).collect();
+    b.ok(&mut pair, &manage_list(b, false, &all)?).await?;
+    b.holds(&mut pair, 160, &data).await?;
+    b.write(&mut pair, 160, &data).await?;
     b.holds(&mut pair, 160, &data).await
 }
 

@@ -2,9 +2,10 @@
 //! command set 1.0, 3.2.8, 3.2.3, 3.2.2).
 
 use bus::DevicePort;
-use media::{Extent, Media};
+use media::{Extent, Heat, Media};
+use wire::nvme::dsm::{Context, DatasetManagement, Frequency};
 use wire::nvme::entry::DataPointer;
-use wire::nvme::io::{CopyTo, DatasetManagement, WriteZeroes};
+use wire::nvme::io::{CopyTo, WriteZeroes};
 use wire::nvme::ranges::{CopyRange, DsmRange};
 use wire::nvme::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,6 +18,16 @@ use crate::scratch_guard::Scratch;
 /// Blocks as one extent, clamped to its maximum length.
 fn hull(block: u64, blocks: u64) -> Extent {
     Extent { block, blocks: blocks.try_into().unwrap_or(u32::MAX) }
+}
+
+/// Expected frequency of writes. `None` if the hints say nothing about writes.
+fn heat(context: Context) -> Option<Heat> {
+    match context.frequency() {
+        Frequency::Typical => Some(Heat::Typical),
+        Frequency::Rare | Frequency::Reads => Some(Heat::Cold),
+        Frequency::Writes | Frequency::Both | Frequency::OverwrittenSoon => Some(Heat::Hot),
+        Frequency::Unspecified | Frequency::OneRead | Frequency::SpeculativeReads => None,
+    }
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -50,7 +61,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Dataset Management: validates hints but ignores them, and deallocates ranges.
+    /// Dataset Management: passes hints about writes to the medium, and deallocates ranges. Other hints are
+    /// ignored.
     pub(super) async fn manage(
         &self,
         number: u16,
@@ -58,16 +70,26 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         dsm: DatasetManagement,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let mut ranges = Scratch::from(&self.slots[usize::from(number)].ranges);
+        let slot = &self.slots[usize::from(number)];
+        let mut ranges = Scratch::from(&slot.ranges);
+        let mut contexts = Scratch::from(&slot.contexts);
         ranges.clear();
+        contexts.clear();
         self.read_ranges(number, data, dsm.ranges, |range: &DsmRange| {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks.get() });
+            contexts.push(range.context());
         })
         .await?;
-        // Validate all ranges before the first is deallocated.
+        // Validate all ranges before the first takes effect.
         let place = |range: &Extent| ns.place(range.block, range.blocks);
         ranges.iter().try_for_each(|range| place(range).map(drop))?;
-        if !dsm.deallocate {
+        for (range, context) in ranges.iter().zip(contexts.iter()) {
+            if let Some(heat) = heat(*context) {
+                let (block, blocks) = place(range)?;
+                self.media.hint(block, blocks, heat);
+            }
+        }
+        if !dsm.attributes.deallocate() {
             return Ok(());
         }
         for range in ranges.iter() {

@@ -10,6 +10,7 @@ use std::task::Poll;
 use bus::{DevicePort, Segment};
 use media::{Extent, Media};
 use runtime::{Rt, Time};
+use wire::nvme::dsm::Context;
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
@@ -87,6 +88,8 @@ pub(super) struct Slot {
     /// Metadata of the command's blocks.
     pub tuples: RefCell<Vec<u8>>,
     pub ranges: RefCell<Vec<Extent>>,
+    /// Hints of these ranges.
+    pub contexts: RefCell<Vec<Context>>,
     /// Places of the command's mapping units.
     pub places: RefCell<Vec<u32>>,
     /// Fault to inject after execution. Unused if fault injection is off.

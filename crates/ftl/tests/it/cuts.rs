@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::common::oracle::{Oracle, part};
 use crate::common::{Fake, Medium, SMALL, TINY};
+use crate::hints::{hint_at_random, small};
 use ftl::policy::GcControl;
 use ftl::{Cache, Ftl, Mistakes, NotCollected, Options, Shape, space};
 use runtime::{Either, Log, Rng, Rt, Span, Time, race};
@@ -20,6 +21,8 @@ struct Drive {
     seed: u64,
     /// True for runs with host-directed GC.
     led: bool,
+    /// True for runs with hints.
+    hinted: bool,
 }
 
 impl Drive {
@@ -27,7 +30,14 @@ impl Drive {
         let medium = Medium::new(shape, seed);
         medium.borrow_mut().protected = options.cache == Cache::Protected;
         let medium = medium.borrow().clone();
-        Drive { medium, oracle: Oracle::new(options.units), options, seed, led: false }
+        Drive {
+            medium,
+            oracle: Oracle::new(options.units),
+            options,
+            seed,
+            led: false,
+            hinted: false,
+        }
     }
 
     /// One life, until the power fails or each client has issued `things` operations. Returns the times at
@@ -45,6 +55,9 @@ impl Drive {
             settle(&ftl, &oracle).await?;
             if self.led {
                 rt.spawn(lead(rt.clone(), ftl.clone(), self.seed ^ life));
+            }
+            if self.hinted {
+                rt.spawn(hint(rt.clone(), ftl.clone(), self.seed ^ life));
             }
             let left = Rc::new(RefCell::new(CLIENTS));
             for client in 0..CLIENTS {
@@ -98,6 +111,15 @@ async fn lead(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
             }
             Either::First(_) | Either::Second(()) => {}
         }
+        rt.sleep(Span::us(rng.below(2_000))).await;
+    }
+}
+
+/// A host that changes its mind about every range.
+async fn hint(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
+    let mut rng = Rng::for_part(seed, "hints");
+    loop {
+        hint_at_random(&ftl, &mut rng);
         rt.sleep(Span::us(rng.below(2_000))).await;
     }
 }
@@ -227,6 +249,26 @@ fn flushed_data_survives_power_cuts_under_host_directed_gc() {
         let drive = Drive { led: true, ..Drive::new(CACHED, options, 500 + seed) };
         run(drive, heavy(25, 100), 0).unwrap();
     }
+}
+
+#[test]
+fn flushed_data_survives_power_cuts_under_hints() {
+    for seed in 0..heavy(1, 40) {
+        for (cache, faults) in [(Cache::Volatile, 0), (Cache::Protected, 300), (Cache::Through, 0)]
+        {
+            let drive = Drive::new(SMALL, small(cache, faults > 0), 600 + seed);
+            run(Drive { hinted: true, ..drive }, heavy(25, 100), faults).unwrap();
+        }
+        let drive = Drive::new(CACHED, hinted(with_cached_map(Cache::Volatile)), 700 + seed);
+        run(Drive { hinted: true, led: true, ..drive }, heavy(25, 100), 0).unwrap();
+    }
+}
+
+/// With hints, and the reserve that they need.
+fn hinted(options: Options) -> Options {
+    let reserve = space::reserve_min(true);
+    let units = Options::units_for(&space::without_map(&CACHED), 70, reserve, 0);
+    Options { hints: true, reserve, units, ..options }
 }
 
 /// More superblocks, for map parts.

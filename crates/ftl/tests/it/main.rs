@@ -4,6 +4,7 @@ mod amplification;
 mod common;
 mod cuts;
 mod fill;
+mod hints;
 mod placed;
 mod placement;
 mod policy;

@@ -20,6 +20,11 @@ struct Drive {
     greedy_host: bool,
     /// Deliberate bug: the collector commits to the reserve superblock at once.
     no_reserve_copy: bool,
+    /// Placement by hints: the host and the collector write a class to a stream of its own, if it is open or
+    /// may be opened.
+    hinted: bool,
+    /// Deliberate bug: a class may take the last erased superblock.
+    greedy_class: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +47,8 @@ struct State {
     /// Valid superpages of each filled superblock, fewest first.
     filled: Vec<u32>,
     host: Option<Open>,
+    /// The stream of a class.
+    class: Option<Open>,
     collector: Option<Open>,
     reserve_copy: Option<ReserveCopy>,
     free: u32,
@@ -56,7 +63,11 @@ impl State {
     fn valid(&self) -> u32 {
         let open = |one: Option<Open>| one.map_or(0, |one| one.valid);
         let tried = self.reserve_copy.map_or(0, |reserve_copy| reserve_copy.victim);
-        self.filled.iter().sum::<u32>() + open(self.host) + open(self.collector) + tried
+        self.filled.iter().sum::<u32>()
+            + open(self.host)
+            + open(self.class)
+            + open(self.collector)
+            + tried
     }
 }
 
@@ -70,7 +81,7 @@ impl Drive {
     }
 
     fn close(&self, mut state: State) -> State {
-        for open in [&mut state.host, &mut state.collector] {
+        for open in [&mut state.host, &mut state.class, &mut state.collector] {
             if let Some(full) = open.take_if(|one| one.written == self.rows) {
                 state.filled.push(full.valid);
             }
@@ -90,17 +101,57 @@ impl Drive {
         state.host.is_none() && self.may_open(Stream::Host, state.free) == Opening::Plain
     }
 
-    /// States after the host writes a superpage, whose data were unmapped before or valid anywhere.
+    /// True if `actor` may open a superblock for the class.
+    fn class_opens(&self, actor: Stream, state: &State) -> bool {
+        let may = self.may_open(actor, state.free) == Opening::Plain;
+        let greedy = self.greedy_class && state.free == 1;
+        self.hinted && state.class.is_none() && (may || greedy)
+    }
+
+    /// States after the host writes a superpage, whose data were unmapped before or valid anywhere. If its
+    /// class has no superblock, it goes to the other stream.
     fn host_rows(&self, state: &State) -> Vec<State> {
-        let mut next = state.clone();
+        let (mut plain, mut of_class) = (state.clone(), state.clone());
         if self.host_opens(state) {
-            next.free -= 1;
-            next.host = Some(Open { written: 0, valid: 0 });
+            plain.free -= 1;
+            plain.host = Some(Open { written: 0, valid: 0 });
         }
-        let Some(open) = &mut next.host else { return Vec::new() };
-        open.written += 1;
-        open.valid += 1;
-        self.overwritten(&next, state.valid()).into_iter().map(|one| self.close(one)).collect()
+        if self.class_opens(Stream::Host, state) {
+            of_class.free -= 1;
+            of_class.class = Some(Open { written: 0, valid: 0 });
+        }
+        let mut all = Vec::new();
+        let streams: [(State, fn(&mut State) -> &mut Option<Open>); 2] =
+            [(plain, |state| &mut state.host), (of_class, |state| &mut state.class)];
+        for (mut next, stream) in streams {
+            let Some(open) = stream(&mut next) else { continue };
+            open.written += 1;
+            open.valid += 1;
+            let states = self.overwritten(&next, state.valid());
+            all.extend(states.into_iter().map(|one| self.close(one)));
+        }
+        all
+    }
+
+    /// States after the collector copies a superpage to the stream of its class.
+    fn class_rows(&self, state: &State) -> Vec<State> {
+        let mut begun = state.clone();
+        if self.class_opens(Stream::Collector, state) {
+            begun.free -= 1;
+            begun.class = Some(Open { written: 0, valid: 0 });
+        }
+        let Some(open) = begun.class.filter(|_| state.reserve_copy.is_none()) else {
+            return Vec::new();
+        };
+        let victims =
+            (0..begun.filled.len()).filter(|at| (1..self.rows).contains(&begun.filled[*at]));
+        let copied = |at: usize| {
+            let mut next = begun.clone();
+            next.filled[at] -= 1;
+            next.class = Some(Open { written: open.written + 1, valid: open.valid + 1 });
+            self.erase(self.close(next))
+        };
+        victims.map(copied).collect()
     }
 
     /// States with one valid superpage less, anywhere; or with none less, if there is space for another.
@@ -125,6 +176,7 @@ impl Drive {
             }
         };
         open(&|state| state.host.as_mut().map(|one| &mut one.valid));
+        open(&|state| state.class.as_mut().map(|one| &mut one.valid));
         open(&|state| state.collector.as_mut().map(|one| &mut one.valid));
         // Data that have been copied become invalid in both locations at the commit.
         open(&|state| {
@@ -206,7 +258,7 @@ impl Drive {
             after.free += 1;
             after.filled.push(reserve_copy.victim);
         }
-        for open in [&mut after.host, &mut after.collector] {
+        for open in [&mut after.host, &mut after.class, &mut after.collector] {
             after.free += u32::from(open.take_if(|one| one.valid == 0).is_some());
         }
         let padded = |open: Option<Open>| -> Vec<Option<Open>> {
@@ -216,8 +268,11 @@ impl Drive {
         };
         let mut all = Vec::new();
         for host in padded(after.host) {
-            for collector in padded(after.collector) {
-                all.push(self.erase(self.close(State { host, collector, ..after.clone() })));
+            for class in padded(after.class) {
+                for collector in padded(after.collector) {
+                    let padded = State { host, class, collector, ..after.clone() };
+                    all.push(self.erase(self.close(padded)));
+                }
             }
         }
         all
@@ -228,7 +283,7 @@ impl Drive {
         let mut state = state.clone();
         // Each step copies or erases; a round that frees no space returns to an earlier state.
         for _ in 0..10 * self.superblocks * self.rows {
-            if state.host.is_some() || self.host_opens(&state) {
+            if state.host.is_some() || state.class.is_some() || self.host_opens(&state) {
                 return true;
             }
             match self.collector_rows(&state).into_iter().min_by_key(|next| next.filled.clone()) {
@@ -248,6 +303,7 @@ impl Drive {
         let new = State {
             filled: Vec::new(),
             host: None,
+            class: None,
             collector: None,
             reserve_copy: None,
             free: self.superblocks,
@@ -259,7 +315,12 @@ impl Drive {
             if !keeps || !self.goes_on(&state) {
                 return Err(state);
             }
-            let next = [self.host_rows(&state), self.collector_rows(&state), self.cuts(&state)];
+            let next = [
+                self.host_rows(&state),
+                self.collector_rows(&state),
+                self.class_rows(&state),
+                self.cuts(&state),
+            ];
             for next in next.into_iter().flatten().map(|next| self.erase(next)) {
                 if seen.insert(next.clone()) {
                     open.push(next);
@@ -272,7 +333,15 @@ impl Drive {
 
 fn drive(superblocks: u32, rows: u32) -> Drive {
     let valid = space::most_valid(superblocks, rows, 1, space::UNCOMMITTED_ROWS) as u32;
-    Drive { superblocks, rows, valid, greedy_host: false, no_reserve_copy: false }
+    Drive {
+        superblocks,
+        rows,
+        valid,
+        greedy_host: false,
+        no_reserve_copy: false,
+        hinted: false,
+        greedy_class: false,
+    }
 }
 
 #[test]
@@ -284,8 +353,10 @@ fn space_invariant_holds_in_every_state_of_small_drives() {
         let one = drive(*superblocks, *rows);
         let states =
             one.explore().unwrap_or_else(|state| panic!("{superblocks} × {rows}: {state:?}"));
-        println!("{superblocks} superblocks of {rows} rows: {states} states");
-        assert!(states > 500, "{states} states");
+        let hinted = Drive { hinted: true, ..one }.explore();
+        let hinted = hinted.unwrap_or_else(|state| panic!("{superblocks} × {rows}: {state:?}"));
+        println!("{superblocks} superblocks of {rows} rows: {states} states, {hinted} with hints");
+        assert!(states > 500 && hinted > 2 * states, "{states} and {hinted} states");
     }
 }
 
@@ -293,6 +364,7 @@ fn space_invariant_holds_in_every_state_of_small_drives() {
 fn space_model_detects_deadlock_without_each_rule() {
     assert!(Drive { greedy_host: true, ..drive(5, 4) }.explore().is_err());
     assert!(Drive { no_reserve_copy: true, ..drive(5, 4) }.explore().is_err());
+    assert!(Drive { hinted: true, greedy_class: true, ..drive(5, 4) }.explore().is_err());
     let full = drive(5, 4);
     assert!(Drive { valid: full.valid + 6, ..full }.explore().is_err());
 }

@@ -351,5 +351,5 @@ impl<P: HostPort, W: BlockDevice> BlockDevice for Queue<P, W> {
     crate::carried_out!(self => self, read, write);
     // Through the other driver: DC Express queues have no such commands, and their writes go to the same
     // medium.
-    crate::carried_out!(self => self.beneath, flush, deallocated, deallocate);
+    crate::carried_out!(self => self.beneath, flush, deallocated, deallocate, hint);
 }

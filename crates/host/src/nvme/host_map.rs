@@ -518,6 +518,7 @@ impl<P: HostPort> BlockDevice for PlacedDisk<P> {
     }
 
     crate::carried_out!(self => self, read, write, flush, deallocate);
+    crate::carried_out!(self => self.queue, hint);
 }
 
 /// Whether a device may have a mapping unit of `unit_bytes` bytes. Lists and reads in flight are of the

@@ -6,6 +6,7 @@ use core::future::Future;
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use runtime::{Stage, Time, stage};
 use wire::nvme::admin::Priority;
+use wire::nvme::dsm::{Attributes, Context};
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
 use wire::nvme::pi::Kind as Guard;
@@ -263,8 +264,19 @@ impl<P: HostPort> Queue<P> {
         result.map_err(|failed| failed.at(None))
     }
 
-    /// Deallocates blocks by a Dataset Management of one range, stored in the slot's memory.
+    /// Deallocates blocks.
     pub async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        self.manage(DsmRange::new(lba, blocks), Attributes::DEALLOCATE).await
+    }
+
+    /// Gives the device hints about blocks.
+    pub async fn hint(&self, lba: Lba, blocks: u32, context: Context) -> Result<(), IoError> {
+        self.manage(DsmRange::hinted(lba, blocks, context), Attributes::HINTS).await
+    }
+
+    /// Runs a Dataset Management of one range, stored in the slot's memory.
+    async fn manage(&self, range: DsmRange, attributes: Attributes) -> Result<(), IoError> {
+        let (lba, blocks) = (Lba(range.lba.get()), range.blocks.get());
         if self.deallocated == Deallocated::Unsupported {
             let why = "a controller with Dataset Management (ONCS)";
             return Err(IoError::refused(Kind::Unsupported, lba, why));
@@ -274,8 +286,8 @@ impl<P: HostPort> Queue<P> {
             Some(slot) => (slot, None),
             None => self.slot().await,
         };
-        let data = self.pair.lists.range(slot.index(), &DsmRange::new(lba, blocks));
-        let build = |cid| io::dataset_management(cid, self.nsid, 1, true, data);
+        let data = self.pair.lists.range(slot.index(), &range);
+        let build = |cid| io::dataset_management(cid, self.nsid, 1, attributes, data);
         self.run(&slot, held, &build).await.map_err(|failed| failed.at(Some(lba)))
     }
 
@@ -490,5 +502,5 @@ impl<P: HostPort> BlockDevice for Queue<P> {
         self.deallocated
     }
 
-    crate::carried_out!(self => self, read, write, flush, deallocate);
+    crate::carried_out!(self => self, read, write, flush, deallocate, hint);
 }

@@ -110,5 +110,5 @@ impl<P: HostPort> Spread<P> {
 
 impl<P: HostPort> BlockDevice for Spread<P> {
     crate::carried_out!(self => self.queues[0], geometry, buffer, deallocated);
-    crate::carried_out!(self => self.next(), read, write, flush, deallocate);
+    crate::carried_out!(self => self.next(), read, write, flush, deallocate, hint);
 }

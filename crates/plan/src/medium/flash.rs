@@ -245,6 +245,7 @@ fn software(
         ],
     );
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
+    let hints = if fields.has("hints") { fields.boolean("hints") } else { Some(false) };
     let reserve = optional(fields, "reserve", 4, 2..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
     let map_cache = match fields.has("map_cache") {
@@ -255,6 +256,7 @@ fn software(
     let limit = if fields.has("capacity") { Some(sized()?) } else { None };
     let (geometry, shape) = chips?;
     let (spare, reserve) = (spare? as u32, reserve? as u32);
+    let (streams, hints) = (streams?, hints?);
     check_map_cache(fields, &shape, map_cache)?;
     // Allowance for factory bad blocks: 2 % of the blocks of a plane.
     let bad = geometry.blocks / 50;
@@ -264,28 +266,36 @@ fn software(
         None => of_spare(fields, geometry, &for_data, (spare, reserve, bad))?,
     };
     let slots = (buffer? / u64::from(shape.unit_bytes)) as u32;
-    let least = shape.row_units(u32::MAX >> (32 - shape.planes));
-    if slots < least {
-        let row = size_text(u64::from(least) * u64::from(shape.unit_bytes));
-        fields.error(
-            "buffer",
-            size_text(buffer?),
-            format!("at least {row}, the size of one program operation"),
-        );
-        return None;
+    if hints {
+        check_hints(fields, &shape, streams, reserve, slots)?;
     }
+    check_buffer(fields, &shape, buffer?)?;
     Some(Options {
         block_bytes: block_bytes? as u32,
         units,
         cache: cache?,
         slots,
-        separate_streams: streams?,
+        separate_streams: streams,
+        hints,
         choice: collector?,
         map_cache,
         reserve,
         wear_spread: wear_spread? as u32,
         ..Options::new(&shape)
     })
+}
+
+/// The write buffer holds what one program operation writes.
+fn check_buffer(fields: &Fields<'_>, shape: &Shape, bytes: u64) -> Option<()> {
+    let unit = u64::from(shape.unit_bytes);
+    let least = u64::from(shape.row_units(u32::MAX >> (32 - shape.planes)));
+    if bytes / unit >= least {
+        return Some(());
+    }
+    let expected =
+        format!("at least {}, the size of one program operation", size_text(least * unit));
+    fields.error("buffer", size_text(bytes), expected);
+    None
 }
 
 /// Mapping units that the spare space leaves.
@@ -342,6 +352,44 @@ fn check_spare(
     let expected = format!("{least}: superblocks have {rows} rows, and a reserve of {reserve}");
     fields.error("spare_per_mille", spare.to_string(), expected);
     None
+}
+
+/// Placement by hints needs space for more open superblocks, and room in the buffer for a superpage of each
+/// class.
+fn check_hints(
+    fields: &Fields<'_>,
+    shape: &Shape,
+    separate: bool,
+    reserve: u32,
+    slots: u32,
+) -> Option<()> {
+    if !separate {
+        fields.error("streams", "mixed", "separate, with medium.flash.hints = true");
+        return None;
+    }
+    let least = space::reserve_min(true);
+    if reserve < least {
+        let expected = format!("at least {least} with medium.flash.hints = true");
+        fields.error("reserve", reserve.to_string(), expected);
+        return None;
+    }
+    let (rows, least) = (shape.rows() * shape.dies, space::hinted_rows_min(shape));
+    if rows < least {
+        let found = format!("true, with superblocks of {rows} rows");
+        fields.error("hints", found, format!("false, or superblocks of at least {least} rows"));
+        return None;
+    }
+    let least = space::hinted_slots_min(shape);
+    if slots < least {
+        let unit = u64::from(shape.unit_bytes);
+        let expected = format!(
+            "at least {} with medium.flash.hints = true",
+            size_text(u64::from(least) * unit)
+        );
+        fields.error("buffer", size_text(u64::from(slots) * unit), expected);
+        return None;
+    }
+    Some(())
 }
 
 /// The map cache needs room for the segments that the mapper uses at a time.

@@ -93,6 +93,41 @@ fn flash_keys_have_their_values_and_ranges() {
     );
 }
 
+/// More superblocks may be open, and more rows incomplete.
+#[test]
+fn hints_need_reserve_buffer_and_separate_streams() {
+    let with = |sets: &[(&str, &str)]| {
+        let sets = [&[("medium.flash.hints", "true")], sets].concat();
+        Plan::open("small-flash", &sets).map(drop).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(with(&[("medium.flash.reserve", "4")]), Ok(()));
+    for (key, value, expected) in [
+        (
+            "medium.flash.reserve",
+            "3",
+            "medium.flash.reserve: found 3, expected at least 4 with medium.flash.hints = true",
+        ),
+        (
+            "medium.flash.streams",
+            "mixed",
+            "medium.flash.streams: found mixed, expected separate, with medium.flash.hints = true",
+        ),
+        (
+            "medium.flash.buffer",
+            "96 KiB",
+            "medium.flash.buffer: found 96 KiB, expected at least 384 KiB with medium.flash.hints = true",
+        ),
+    ] {
+        let errors = with(&[(key, value)]).expect_err(key);
+        assert!(errors.ends_with(expected), "{errors}");
+    }
+    let short = [("medium.flash.word_lines", "2"), ("medium.flash.spare_per_mille", "900")];
+    let errors = with(&short).expect_err("superblocks of few rows");
+    let expected = "medium.flash.hints: found true, with superblocks of 4 rows, \
+                    expected false, or superblocks of at least 5 rows";
+    assert!(errors.ends_with(expected), "{errors}");
+}
+
 #[test]
 fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
     assert_rejected(
@@ -105,7 +140,7 @@ fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
          dies, planes, blocks, word_lines, unit, times, errors, held_up, spare_per_mille, cache, \
-         buffer, collector, streams, reserve, wear_spread, map_cache, capacity, start, state",
+         buffer, collector, streams, hints, reserve, wear_spread, map_cache, capacity, start, state",
     );
 }
 

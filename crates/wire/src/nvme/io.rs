@@ -5,6 +5,7 @@
 
 use bitfield_struct::bitfield;
 
+use super::dsm::{Attributes, DatasetManagement};
 use super::entry::{self, DataPointer, Sqe};
 use super::host_map::PlacedRead;
 use super::opcode::io as opcode;
@@ -57,15 +58,6 @@ pub struct WriteZeroes {
     /// Blocks and flags, as for a write.
     pub access: Access,
     /// DEAC: the blocks may be deallocated.
-    pub deallocate: bool,
-}
-
-/// Parameters of Dataset Management. The access hints (IDR, IDW) are left out, as no controller uses them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatasetManagement {
-    /// Number of ranges: 1 to 256.
-    pub ranges: u16,
-    /// AD: deallocates the ranges.
     pub deallocate: bool,
 }
 
@@ -143,16 +135,6 @@ struct CopyDword12 {
     prinfow: u8,
     fua: bool,
     lr: bool,
-}
-
-/// Command dword 11 of Dataset Management.
-#[bitfield(u32)]
-struct DsmDword11 {
-    #[bits(2)]
-    __: u8,
-    ad: bool,
-    #[bits(29)]
-    __: u32,
 }
 
 impl Access {
@@ -240,8 +222,8 @@ impl CopyTo {
 
 /// Parses an entry of an I/O submission queue.
 ///
-/// Reserved fields are ignored, as the specification allows, and so are the hints about access patterns
-/// (DSM). The controller checks the existence of the namespace and the blocks.
+/// Reserved fields are ignored, as the specification allows, and so are the hints about access patterns that
+/// a read or write carries (DSM). The controller checks the existence of the namespace and the blocks.
 ///
 /// # Errors
 /// Invalid Opcode for an unknown command; Invalid Field for a fused one, one with a scatter gather list for
@@ -262,8 +244,8 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         }
         opcode::DATASET_MANAGEMENT => {
             let ranges = u16::from(sqe.cdw10.get() as u8) + 1;
-            let deallocate = DsmDword11::from_bits(sqe.cdw11.get()).ad();
-            sqe.finish_io(Command::DatasetManagement(DatasetManagement { ranges, deallocate }))
+            let attributes = Attributes::from_bits(sqe.cdw11.get());
+            sqe.finish_io(Command::DatasetManagement(DatasetManagement { ranges, attributes }))
         }
         opcode::COPY => sqe.finish_io(Command::Copy(CopyTo::parse(sqe))),
         opcode::RESERVATION_REGISTER => {
@@ -306,7 +288,7 @@ impl Request {
             }
             Command::DatasetManagement(dsm) => {
                 sqe.cdw10 = u32::from(from_zero(dsm.ranges)).into();
-                sqe.cdw11 = DsmDword11::new().with_ad(dsm.deallocate).into_bits().into();
+                sqe.cdw11 = dsm.attributes.into_bits().into();
             }
             Command::Copy(copy) => copy.store(&mut sqe),
             Command::ReservationRegister(register) => register.store(&mut sqe),
@@ -462,10 +444,10 @@ pub fn dataset_management(
     cid: CommandId,
     nsid: Nsid,
     ranges: u16,
-    deallocate: bool,
+    attributes: Attributes,
     data: DataPointer,
 ) -> Sqe {
-    let command = Command::DatasetManagement(DatasetManagement { ranges, deallocate });
+    let command = Command::DatasetManagement(DatasetManagement { ranges, attributes });
     Request { cid, nsid, data, command }.to_sqe()
 }
 
@@ -560,7 +542,7 @@ mod tests {
     fn dsm_copy_write_zeroes_field_layout() {
         let sqe = write_zeroes(CommandId(1), Nsid(1), Lba(2), 0x100, true, true);
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw12.get()), (8, 2, 0x4200_00ff));
-        let sqe = dataset_management(CommandId(1), Nsid(1), 256, true, DATA);
+        let sqe = dataset_management(CommandId(1), Nsid(1), 256, Attributes::DEALLOCATE, DATA);
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (9, 0xff, 4));
         let sqe = copy(CommandId(1), Nsid(1), Lba(0x2_0000_0001), 3, DATA);
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (0x19, 1, 2));

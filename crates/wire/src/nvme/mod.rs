@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod collect;
+pub mod dsm;
 pub mod entry;
 pub mod event;
 pub mod features;

@@ -3,6 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::dsm::Context;
 use super::layout;
 use crate::Lba;
 
@@ -12,7 +13,7 @@ use crate::Lba;
 )]
 #[repr(C)]
 pub struct DsmRange {
-    /// Context attributes: hints about access.
+    /// [`Context`] attributes: hints about access.
     pub context: U32,
     /// Number of blocks; may be 0.
     pub blocks: U32,
@@ -25,7 +26,18 @@ layout!(DsmRange, 16, { context @ 0, blocks @ 4, lba @ 8 });
 impl DsmRange {
     /// A range without hints.
     pub fn new(lba: Lba, blocks: u32) -> DsmRange {
-        DsmRange { context: U32::ZERO, blocks: blocks.into(), lba: lba.0.into() }
+        DsmRange::hinted(lba, blocks, Context::new())
+    }
+
+    /// A range with hints.
+    pub fn hinted(lba: Lba, blocks: u32, context: Context) -> DsmRange {
+        let context = context.into_bits().into();
+        DsmRange { context, blocks: blocks.into(), lba: lba.0.into() }
+    }
+
+    /// Its hints.
+    pub fn context(&self) -> Context {
+        Context::from_bits(self.context.get())
     }
 }
 

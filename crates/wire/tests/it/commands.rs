@@ -3,11 +3,10 @@
 use proptest::prelude::*;
 use wire::nvme::admin::{self, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, SetFeatures};
 use wire::nvme::collect::Collect;
+use wire::nvme::dsm::{Attributes, DatasetManagement};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::host_map::PlacedRead;
-use wire::nvme::io::{
-    self, Access, BLOCKS_MAX, CopyTo, DatasetManagement, RANGES_MAX, WriteZeroes,
-};
+use wire::nvme::io::{self, Access, BLOCKS_MAX, CopyTo, RANGES_MAX, WriteZeroes};
 use wire::nvme::pi::Protection;
 use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
@@ -35,8 +34,10 @@ fn io_command() -> impl Strategy<Value = io::Command> {
             let (lba, metadata) = (Lba(lba), BusAddr(metadata));
             Access { lba, blocks, fua, limited_retry, protection, metadata }
         });
-    let dsm = (1..=RANGES_MAX, any::<bool>())
-        .prop_map(|(ranges, deallocate)| DatasetManagement { ranges, deallocate });
+    let dsm = (1..=RANGES_MAX, 0..8_u32).prop_map(|(ranges, attributes)| DatasetManagement {
+        ranges,
+        attributes: Attributes::from_bits(attributes),
+    });
     let copy = (any::<u64>(), 1..=RANGES_MAX, (0..16_u8, 0..16_u8), any::<(bool, bool)>(), said)
         .prop_map(|(to, ranges, (format, source), (fua, limited_retry), protection)| {
             let to = Lba(to);

@@ -6,8 +6,8 @@ use super::ini::Setting;
 use super::keys::{Remark, closest};
 use super::value::{Value, bytes, range, time};
 use super::{
-    BlockSizes, Direction, Distribution, Job, JobError, Kind, Note, PerDirection, RateProcess,
-    Skew, TraceSource, ValueError, Wrong, find,
+    BlockSizes, Direction, Distribution, Job, JobError, Kind, Lifetime, Note, PerDirection,
+    RateProcess, Skew, TraceSource, ValueError, Wrong, find,
 };
 use crate::limits::{BLOCK_SPLIT_MAX, IO_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, ZONES_MAX};
 
@@ -245,6 +245,18 @@ pub fn random_distribution(job: &mut Job, value: Value<'_>) -> Result {
         })?,
         "zipf" | "pareto" | "normal" => PerDirection::all(Distribution::Skewed(skew(text)?)),
         other => return Err(ValueError::Unknown { text: other.to_owned(), kind: "distribution" }),
+    };
+    Ok(None)
+}
+
+pub fn write_hint(job: &mut Job, value: Value<'_>) -> Result {
+    job.write_hint = match value.required()? {
+        "none" => None,
+        "short" => Some(Lifetime::Short),
+        "medium" => Some(Lifetime::Medium),
+        "long" => Some(Lifetime::Long),
+        "extreme" => Some(Lifetime::Extreme),
+        other => return Err(ValueError::Unknown { text: other.to_owned(), kind: "lifetime" }),
     };
     Ok(None)
 }

@@ -17,6 +17,7 @@ use ftl::Stats;
 use host::{BlockDevice, Deallocated, Geometry, InitError, IoError};
 use runtime::Rt;
 use wire::Lba;
+use wire::nvme::dsm::Context;
 use wire::pci::FunctionKind;
 
 use super::collections::Collector;
@@ -299,6 +300,7 @@ pub(super) trait ErasedDisk {
     fn flush(&self) -> Boxed<'_, Result<(), IoError>>;
     fn deallocated(&self) -> Deallocated;
     fn deallocate(&self, lba: Lba, blocks: u32) -> Boxed<'_, Result<(), IoError>>;
+    fn hint(&self, lba: Lba, blocks: u32, context: Context) -> Boxed<'_, Result<(), IoError>>;
 }
 
 impl<D: BlockDevice> ErasedDisk for D {
@@ -329,6 +331,10 @@ impl<D: BlockDevice> ErasedDisk for D {
     fn deallocate(&self, lba: Lba, blocks: u32) -> Boxed<'_, Result<(), IoError>> {
         Box::pin(BlockDevice::deallocate(self, lba, blocks))
     }
+
+    fn hint(&self, lba: Lba, blocks: u32, context: Context) -> Boxed<'_, Result<(), IoError>> {
+        Box::pin(BlockDevice::hint(self, lba, blocks, context))
+    }
 }
 
 impl BlockDevice for Disk {
@@ -358,5 +364,9 @@ impl BlockDevice for Disk {
 
     async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
         self.0.deallocate(lba, blocks).await
+    }
+
+    async fn hint(&self, lba: Lba, blocks: u32, context: Context) -> Result<(), IoError> {
+        self.0.hint(lba, blocks, context).await
     }
 }

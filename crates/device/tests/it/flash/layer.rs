@@ -56,7 +56,7 @@ fn live(
     let mounted = Rc::new(RefCell::new(None));
     let mounted_ = mounted.clone();
     rt.spawn(async move {
-        let within = ftl::mount_time(&*chips_);
+        let within = ftl::mount_time(&*chips_, &options);
         let ftl = Ftl::mount(&rt_, chips_, &options).await.unwrap();
         let took = rt_.now().since(Time::ZERO);
         assert!(took <= within, "seed {seed}: the mount took {took}, at most {within} was said");

@@ -2,6 +2,7 @@
 
 use media::Labels;
 use wire::nvme::admin::{self, FormatNvm};
+use wire::nvme::dsm::Attributes;
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
 use wire::nvme::status::Status;
@@ -179,7 +180,13 @@ fn commands_count_in_4k_blocks_after_format() {
         assert_eq!(w.medium.peek(999 * 8, 4096), [0; 4096]);
         assert_eq!(w.medium.peek(40, 4096), pattern(9, 8192)[..4096]);
         w.raw.memory.write(list, DsmRange::new(Lba(998), 1).as_bytes()).unwrap();
-        let sqe = io::dataset_management(w.raw.cid(), NS, 1, true, w.raw.data(list, 16));
+        let sqe = io::dataset_management(
+            w.raw.cid(),
+            NS,
+            1,
+            Attributes::DEALLOCATE,
+            w.raw.data(list, 16),
+        );
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
         assert_eq!(w.medium.peek(998 * 8, 4096), [0; 4096]);
         assert_eq!(w.medium.peek(5 * 8, 4096), pattern(9, 8192)[..4096]);

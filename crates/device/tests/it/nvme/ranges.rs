@@ -1,6 +1,8 @@
 //! Write Zeroes, Dataset Management and Copy: NVM command set 1.0, 3.2.8, 3.2.3 and 3.2.2.
 
-use media::Extent;
+use media::{Extent, Heat};
+use runtime::Rng;
+use wire::nvme::dsm::{Attributes, Context};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
@@ -47,21 +49,80 @@ fn dsm_validates_all_ranges_before_deallocating() {
         for (lba, blocks) in [(1 << 20, 1), ((1 << 20) - 1, 2), (u64::MAX, 1), (0, u32::MAX)] {
             let bad = DsmRange::new(Lba(lba), blocks);
             let (data, _) = list(&w, &[DsmRange::new(Lba(0), 8), bad]);
-            let sqe = io::dataset_management(w.raw.cid(), NS, 2, true, data);
+            let sqe = io::dataset_management(w.raw.cid(), NS, 2, Attributes::DEALLOCATE, data);
             assert_eq!(status(&w, &mut pair, &sqe).await, OUT_OF_RANGE, "{blocks} at {lba}");
         }
         assert!(w.medium.written.borrow().is_empty());
         // The whole namespace in one range, and a list of 256 that is a page.
         let (data, _) = list(&w, &[DsmRange::new(Lba(0), 1 << 20)]);
-        let sqe = io::dataset_management(w.raw.cid(), NS, 1, true, data);
+        let sqe = io::dataset_management(w.raw.cid(), NS, 1, Attributes::DEALLOCATE, data);
         assert_eq!(status(&w, &mut pair, &sqe).await, Status::SUCCESS);
         let all: Vec<DsmRange> = (0..256).map(|n| DsmRange::new(Lba(2 * n), 1)).collect();
         let (data, _) = list(&w, &all);
         w.medium.deallocated.borrow_mut().clear();
-        let sqe = io::dataset_management(w.raw.cid(), NS, 256, true, data);
+        let sqe = io::dataset_management(w.raw.cid(), NS, 256, Attributes::DEALLOCATE, data);
         assert_eq!(status(&w, &mut pair, &sqe).await, Status::SUCCESS);
         let wanted: Vec<Extent> = (0..256).map(|n| Extent { block: 2 * n, blocks: 1 }).collect();
         assert_eq!(*w.medium.deallocated.borrow(), wanted);
+    });
+}
+
+/// 3.2.3: what the medium learns of each access frequency. Others than 0h to 8h are reserved.
+#[test]
+fn dsm_passes_write_frequency_to_medium() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        // Every other bit set: none of them concerns writes.
+        let context = |n: u32| Context::from_bits(0xffff_fff0 | n);
+        let ranges: Vec<DsmRange> =
+            (0..16).map(|n| DsmRange::hinted(Lba(8 * u64::from(n)), 1 + n, context(n))).collect();
+        let (data, _) = list(&w, &ranges);
+        let sqe = io::dataset_management(w.raw.cid(), NS, 16, Attributes::HINTS, data);
+        assert_eq!(status(&w, &mut pair, &sqe).await, Status::SUCCESS);
+        let wanted = [
+            (8, 2, Heat::Typical),
+            (16, 3, Heat::Cold),
+            (24, 4, Heat::Cold),
+            (32, 5, Heat::Hot),
+            (40, 6, Heat::Hot),
+            (64, 9, Heat::Hot),
+        ];
+        assert_eq!(w.medium.hints.take(), wanted);
+        assert!(w.medium.written.borrow().is_empty());
+    });
+}
+
+/// Lists of 256 ranges as a hostile host forms them: overlapping, empty, at the end, and past it.
+#[test]
+fn dsm_hints_of_hostile_range_lists() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let (end, mut rng) = (1 << 20, Rng::for_part(1, "ranges"));
+        for round in 0..12 {
+            let bad = round % 2 == 1;
+            let mut ranges: Vec<DsmRange> = (0..256)
+                .map(|_| {
+                    let lba = end - rng.below(4);
+                    let blocks = rng.below(end - lba + 1) as u32;
+                    DsmRange::hinted(
+                        Lba(lba),
+                        blocks,
+                        Context::from_bits(rng.below(1 << 12) as u32),
+                    )
+                })
+                .collect();
+            if bad {
+                let (lba, blocks) = [(end, 1), (u64::MAX, u32::MAX), (1, u32::MAX)][round / 2 % 3];
+                let at = rng.below(256) as usize;
+                ranges[at] = DsmRange::hinted(Lba(lba), blocks, Context::from_bits(4));
+            }
+            let (data, at) = list(&w, &ranges);
+            let sqe = io::dataset_management(w.raw.cid(), NS, 256, Attributes::HINTS, data);
+            let wanted = if bad { OUT_OF_RANGE } else { Status::SUCCESS };
+            assert_eq!(status(&w, &mut pair, &sqe).await, wanted, "round {round}");
+            assert_eq!(w.medium.hints.take().is_empty(), bad, "round {round}");
+            w.raw.free_from(at);
+        }
     });
 }
 
@@ -94,7 +155,7 @@ fn dsm_and_copy_reject_unreachable_range_list() {
         for (data, wanted) in
             [(nowhere, Status::DATA_TRANSFER_ERROR), (odd, Status::INVALID_PRP_OFFSET.with_dnr())]
         {
-            let sqe = io::dataset_management(w.raw.cid(), NS, 2, true, data);
+            let sqe = io::dataset_management(w.raw.cid(), NS, 2, Attributes::DEALLOCATE, data);
             assert_eq!(status(&w, &mut pair, &sqe).await, wanted);
             let sqe = io::copy(w.raw.cid(), NS, Lba(0), 2, data);
             assert_eq!(status(&w, &mut pair, &sqe).await, wanted);

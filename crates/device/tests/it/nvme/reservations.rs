@@ -3,6 +3,7 @@
 
 use runtime::Span;
 use wire::nvme::admin::{self, FormatNvm};
+use wire::nvme::dsm::Attributes;
 use wire::nvme::entry::Sqe;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::features::fid;
@@ -63,7 +64,7 @@ async fn try_it(party: &mut Party, what: &str) -> Status {
         "uncorrectable" => io::write_uncorrectable(cid, NS, Lba(99), 1),
         "dsm" => {
             party.raw.memory.write(party.at, DsmRange::new(Lba(5), 1).as_bytes()).unwrap();
-            io::dataset_management(cid, NS, 1, true, data)
+            io::dataset_management(cid, NS, 1, Attributes::DEALLOCATE, data)
         }
         "flush" => io::flush(cid, NS),
         "copy" => {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use runtime::Rng;
+use wire::nvme::dsm::Attributes;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
@@ -224,7 +225,13 @@ fn dsm_and_copy_take_range_lists_by_sgl() {
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
         assert_eq!(w.medium.peek(200, 4096), pattern(3, 4096));
         w.raw.memory.write(at, DsmRange::new(Lba(200), 8).as_bytes()).unwrap();
-        let sqe = io::dataset_management(w.raw.cid(), NS, 1, true, DataPointer::Sgl(half(0)));
+        let sqe = io::dataset_management(
+            w.raw.cid(),
+            NS,
+            1,
+            Attributes::DEALLOCATE,
+            DataPointer::Sgl(half(0)),
+        );
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
         assert_eq!(w.medium.peek(200, 4096), [0; 4096]);
     });

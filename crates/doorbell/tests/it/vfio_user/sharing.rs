@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use wire::nvme::admin::{Command, Request, SetFeatures};
+use wire::nvme::admin::{Command, Identify, Request, SetFeatures};
 use wire::nvme::entry::Sqe;
 use wire::nvme::features::fid;
+use wire::nvme::identify::cns;
 use wire::nvme::io;
 use wire::nvme::reservation::{Acquire, Acquiring, Kind, Persistence, Register, Registering};
 use wire::nvme::status::Status;
@@ -21,10 +22,11 @@ const BASE: u64 = 0x10_0000;
 const NS: Nsid = Nsid(1);
 const AT: u64 = BASE + 5 * PAGE;
 
-fn serve(folder: &Folder) -> (Server, [PathBuf; 2]) {
+fn serve(folder: &Folder, sets: &[&str]) -> (Server, [PathBuf; 2]) {
     let words = ["serve", "live", "--vfio-user", "one", "--vfio-user", "two", "--shared"];
     let mut command = doorbell(folder, &words);
-    let mut server = Server::begin(folder, command.args(SETS));
+    let mut server =
+        Server::begin(folder, command.args(SETS).args(sets.iter().flat_map(|set| ["--set", set])));
     for _ in 0..2 {
         server.log_mentions("waiting for a client\n");
     }
@@ -84,16 +86,40 @@ impl Client {
     }
 
     fn write(&mut self, byte: u8) -> Status {
+        self.write_to(NS, byte)
+    }
+
+    fn write_to(&mut self, nsid: Nsid, byte: u8) -> Status {
         self.pages.write(AT, &[byte; 512]);
-        self.io(&io::write(CommandId(1), NS, Lba(9), 1, false, data(AT, 0)))
+        self.io(&io::write(CommandId(1), nsid, Lba(9), 1, false, data(AT, 0)))
     }
 
     fn read(&mut self) -> u8 {
-        let sqe = io::read(CommandId(2), NS, Lba(9), 1, false, data(AT, 0));
-        assert_eq!(self.io(&sqe), Status::SUCCESS);
-        let mut bytes = [0; 512];
+        self.read_from(NS).expect("a namespace of this host's")
+    }
+
+    fn read_from(&mut self, nsid: Nsid) -> Result<u8, Status> {
+        let sqe = io::read(CommandId(2), nsid, Lba(9), 1, false, data(AT, 0));
+        match self.io(&sqe) {
+            Status::SUCCESS => {
+                let mut bytes = [0; 512];
+                self.pages.read(AT, &mut bytes);
+                Ok(bytes[0])
+            }
+            status => Err(status),
+        }
+    }
+
+    /// The first active namespaces, by Identify.
+    fn namespaces(&mut self) -> [u32; 2] {
+        let identify = Identify { cns: cns::ACTIVE_NAMESPACES, ..Identify::default() };
+        let (cid, nsid, command) = (CommandId(6), Nsid(0), Command::Identify(identify));
+        let sqe = Request { cid, nsid, data: data(AT, 0), command }.to_sqe();
+        let status = perform(&mut self.raw, &self.pages, &mut self.admin, &sqe);
+        assert_eq!(status, Status::SUCCESS);
+        let mut bytes = [0; 8];
         self.pages.read(AT, &mut bytes);
-        bytes[0]
+        [0, 4].map(|at| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")))
     }
 }
 
@@ -102,7 +128,7 @@ impl Client {
 #[test]
 fn shared_ssd_serves_two_hosts_with_reservations() {
     let folder = Folder::new("vfu-sharing");
-    let (_server, sockets) = serve(&folder);
+    let (_server, sockets) = serve(&folder, &[]);
     let (conflict, ok) = (Status::RESERVATION_CONFLICT, Status::SUCCESS);
     let mut one = Client::connect(&sockets[0], 101);
     let mut two = Client::connect(&sockets[1], 102);
@@ -129,4 +155,29 @@ fn shared_ssd_serves_two_hosts_with_reservations() {
         assert_eq!((two.write(round), again.read()), (ok, round));
         assert_eq!(again.write(0), conflict);
     }
+}
+
+/// With `device.own_namespaces` each host sees one namespace, and commands for the other's are refused.
+#[test]
+fn own_namespaces_of_a_shared_ssd_keep_two_hosts_apart() {
+    let folder = Folder::new("vfu-own-namespaces");
+    let sets = ["device.namespaces=2", "device.own_namespaces=true"];
+    let (_server, sockets) = serve(&folder, &sets);
+    let mut hosts = [(0, 101), (1, 102)].map(|(at, id)| Client::connect(&sockets[at], id));
+    for (host, own) in hosts.iter_mut().zip([1, 2]) {
+        assert_eq!(host.namespaces(), [own, 0]);
+        assert_eq!(host.write_to(Nsid(own), 10 + own as u8), Status::SUCCESS);
+    }
+    for (host, (own, other)) in hosts.iter_mut().zip([(1, 2), (2, 1)]) {
+        assert_eq!(host.read_from(Nsid(other)), Err(Status::INVALID_FIELD));
+        assert_eq!(host.write_to(Nsid(other), 99), Status::INVALID_FIELD);
+        assert_eq!(host.read_from(Nsid(own)), Ok(10 + own as u8));
+    }
+    // Neither a reset nor another client changes that.
+    let [one, mut two] = hosts;
+    drop(one);
+    let mut again = Client::connect(&sockets[0], 103);
+    assert_eq!((again.namespaces(), again.read_from(Nsid(1))), ([1, 0], Ok(11)));
+    assert_eq!(again.read_from(Nsid(2)), Err(Status::INVALID_FIELD));
+    assert_eq!(two.read_from(Nsid(2)), Ok(12));
 }

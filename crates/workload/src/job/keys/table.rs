@@ -143,6 +143,12 @@ pub const KEYS: &[Key] = &[
             set::random_distribution,
         ),
     ),
+    key(
+        "write_hint",
+        &[],
+        "expected lifetime of what is written to the region",
+        does("none, short, medium, long or extreme", "short", set::write_hint),
+    ),
     // Load.
     key(
         "iodepth",
@@ -400,7 +406,6 @@ pub const KEYS: &[Key] = &[
     rejected("atomic", "atomic writes", "atomicity is the plan's: remove it"),
     rejected("write_barrier", "barriers", "give fsync"),
     rejected("sync_file_range", "flush a range", "a flush is of the whole namespace: give fsync"),
-    rejected("write_hint", "lifetime of the data", "streams are not modelled: remove it"),
     rejected(
         "verify_backlog",
         "check while writing",

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use media::contents::{Backing, Keep, Spec};
-use media::{BlockMetadata, Contents, Extent, Labels, Media, MediaError, Metadata};
+use media::{BlockMetadata, Contents, Extent, Heat, Labels, Media, MediaError, Metadata};
 use runtime::{Rt, Signal, Span, Time};
 
 use super::flash::Flash;
@@ -40,6 +40,8 @@ pub struct Bench {
     /// Deallocated extents, in order; also in `written`.
     pub deallocated: RefCell<Vec<Extent>>,
     pub read: RefCell<Vec<Extent>>,
+    /// Hints: first block, blocks, frequency of writes.
+    pub hints: RefCell<Vec<(u64, u64, Heat)>>,
     /// Places of reads that named some.
     pub places: RefCell<Vec<Vec<u32>>>,
     /// Flash offered for host-directed GC.
@@ -73,6 +75,7 @@ impl Bench {
             written: RefCell::default(),
             deallocated: RefCell::default(),
             read: RefCell::default(),
+            hints: RefCell::default(),
             places: RefCell::default(),
             flash: Rc::new(Flash::new(rt)),
         }
@@ -199,6 +202,11 @@ impl Media for Bench {
         let block = u64::from(self.block_bytes);
         let done = self.contents.borrow_mut().discard(offset * block, bytes * block);
         done.map_err(|_| MediaError::WriteFault)
+    }
+
+    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
+        assert!(block <= self.blocks && blocks <= self.blocks - block, "{blocks} from {block}");
+        self.hints.borrow_mut().push((block, blocks, heat));
     }
 
     fn labels(&self) -> Option<&dyn Labels> {

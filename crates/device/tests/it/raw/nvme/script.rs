@@ -8,6 +8,7 @@ use bus::HostPort;
 use media::Extent;
 use runtime::Span;
 use wire::nvme::admin::{self, CreateCq, CreateSq, FormatNvm};
+use wire::nvme::dsm::Attributes;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::registers::{
     ACQ, AQA, ASQ, Aqa, CC, Cc, DOORBELLS, cq_head_doorbell, sq_tail_doorbell,
@@ -197,7 +198,13 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
             8 => {
                 let ranges = 1 + (blocks % 256) as u16;
                 match self.choice.one_in(2) {
-                    true => io::dataset_management(cid, NS, ranges, fua, data),
+                    true => io::dataset_management(
+                        cid,
+                        NS,
+                        ranges,
+                        Attributes::new().with_deallocate(fua),
+                        data,
+                    ),
                     false => io::copy(cid, NS, Lba(lba), ranges, data),
                 }
             }
