@@ -9,7 +9,7 @@
 //! as the directory lies outside all areas.
 //!
 //! The first write of all has no valid copy beside it. It has one entry at most, which lies in the 512 bytes
-//! that no drive tears: so it is read whatever lies behind them. Other copies that are not valid are damage.
+//! that no drive tears: so it is read whatever lies behind them. Any other invalid copy is damage.
 
 use wire::Lba;
 
