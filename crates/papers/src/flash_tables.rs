@@ -2,6 +2,7 @@
 
 use super::ExhibitError;
 use super::exhibit::{Axis, Exhibit, Figure, Series, Table};
+use super::flash_figures::{by_size, queueing};
 use super::flash_pairs::{Pair, sweep};
 use super::flash_ssds::{HAND_OVER, Load, Measured, SCALE, Ssd, run};
 use super::flash_workers::{WORKERS, by_workers, modes};
@@ -23,7 +24,9 @@ pub(super) fn all(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
         completions(setup)?,
         copies(setup)?,
     ];
+    exhibits.extend(by_size(&pairs));
     exhibits.extend(workers(setup)?);
+    exhibits.extend(queueing(setup)?);
     Ok(exhibits)
 }
 

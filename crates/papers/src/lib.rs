@@ -39,6 +39,7 @@ mod fastpath;
 mod fastpath_ways;
 mod flash_arrays;
 mod flash_cliff;
+mod flash_figures;
 mod flash_pairs;
 mod flash_ssds;
 mod flash_tables;

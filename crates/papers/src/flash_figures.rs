@@ -1,0 +1,106 @@
+//! Figures 5, 6 and 9 of the flash paper, as curves.
+
+use super::ExhibitError;
+use super::exhibit::{Axis, Exhibit, Figure, Series};
+use super::flash_pairs::Pair;
+use super::flash_ssds::{Load, Measured, Ssd, run};
+use super::setup::Setup;
+
+const MIB: f64 = (1 << 20) as f64;
+/// Bytes written, a point of figure 9: one each 512 KiB.
+const STEP: f64 = MIB / 2.0;
+
+/// A curve's letter, its name, and a number of each pair.
+type Curve = (char, &'static str, bool, fn(&Pair) -> &Measured);
+
+const CURVES: [Curve; 4] = [
+    ('F', "from-scratch, random reads", true, |pair| &pair.closer),
+    ('f', "from-scratch, random writes", false, |pair| &pair.closer),
+    ('B', "bridge, random reads", true, |pair| &pair.bridge),
+    ('b', "bridge, random writes", false, |pair| &pair.bridge),
+];
+
+/// Figures 5 and 6: random requests by their size.
+pub(super) fn by_size(pairs: &[Pair]) -> Vec<Exhibit> {
+    let figure = |number, what: &str, y: Axis, of: fn(&Measured) -> f64| {
+        let curve = |(letter, name, reads, whose): Curve| {
+            let rw = if reads { "randread" } else { "randwrite" };
+            let ours = pairs.iter().filter(|pair| pair.load.rw == rw);
+            let points = ours.map(|pair| (f64::from(pair.load.bytes), of(whose(pair))));
+            Series::ours(letter, name, points.collect())
+        };
+        Exhibit::Figure(Figure {
+            caption: format!("{number}: {what} by request size, one worker, 128 entries"),
+            number,
+            x: Axis { label: "request", unit: "B", logarithmic: true },
+            y,
+            series: CURVES.map(curve).into(),
+        })
+    };
+    let axis = |label, unit| Axis { label, unit, logarithmic: false };
+    let cores = axis("the host's four cores", "%");
+    vec![
+        figure("Figure 5", "host CPU", cores, |measured| 100.0 * measured.cores),
+        figure("Figure 6a", "latency", axis("mean", "us"), |measured| measured.us),
+        figure("Figure 6b", "throughput", axis("rate", "kIOPS"), |measured| measured.iops / 1e3),
+    ]
+}
+
+/// Mean latency of writes by what was written before them: MiB and us.
+fn course(measured: &Measured) -> Vec<(f64, f64)> {
+    let (mut points, mut written, mut took, mut ops) = (Vec::new(), 0_u64, 0.0, 0_u64);
+    for point in &measured.series.points {
+        written += point.writes.bytes;
+        took += point.writes.took.as_us_f64();
+        ops += point.writes.ops;
+        let place = points.len() as f64 + 1.0;
+        if ops > 0 && written as f64 >= place * STEP {
+            points.push((place * STEP / MIB, took / ops as f64));
+            (took, ops) = (0.0, 0);
+        }
+    }
+    points
+}
+
+/// Figure 9: writes of 512 B in queue mode and in legacy mode, random and sequential.
+pub(super) fn queueing(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
+    let mut exhibits = Vec::new();
+    for (ssd, number) in [(Ssd::Closer, "Figure 9a"), (Ssd::Bridge, "Figure 9b")] {
+        let mut series = Vec::new();
+        for (rw, queue, legacy) in [("randwrite", 'Q', 'L'), ("write", 'q', 'l')] {
+            let kind = if rw == "write" { "sequential" } else { "random" };
+            let queued = Load { amount: 6 << 20, ..Load::queued(rw, 512) };
+            let queued = run(&ssd.machine(setup), &queued)?;
+            let one = run(&ssd.legacy(setup), &Load::legacy(rw, 512))?;
+            series.push(Series::ours(queue, format!("queue mode, {kind}"), course(&queued)));
+            series.push(Series::ours(legacy, format!("legacy mode, {kind}"), course(&one)));
+        }
+        exhibits.push(Exhibit::Figure(Figure {
+            caption: format!("{number}: writes of 512 B by one worker, {}", ssd.name()),
+            number,
+            x: Axis { label: "written", unit: "MiB", logarithmic: false },
+            y: Axis { label: "mean latency", unit: "us", logarithmic: true },
+            series,
+        }));
+    }
+    Ok(exhibits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both halves of figure 9 as the paper has them, at each point of the curves.
+    #[test]
+    fn queue_mode_is_above_legacy_mode_everywhere() {
+        for exhibit in queueing(&Setup::new()).expect("runs") {
+            let Exhibit::Figure(figure) = exhibit else { panic!("a figure") };
+            for pair in figure.series.chunks(2) {
+                let [queue, legacy] = pair else { panic!("two modes") };
+                assert!(queue.points.len() > 4 && legacy.points.len() > 4, "{}", figure.caption);
+                let most = legacy.points.iter().map(|(_, us)| *us).fold(0.0, f64::max);
+                assert!(queue.points.iter().all(|(_, us)| *us > most), "{}", figure.caption);
+            }
+        }
+    }
+}
