@@ -121,10 +121,9 @@ impl Drive {
             of_class.class = Some(Open { written: 0, valid: 0 });
         }
         let mut all = Vec::new();
-        let streams: [(State, fn(&mut State) -> &mut Option<Open>); 2] =
-            [(plain, |state| &mut state.host), (of_class, |state| &mut state.class)];
-        for (mut next, stream) in streams {
-            let Some(open) = stream(&mut next) else { continue };
+        for (mut next, to_class) in [(plain, false), (of_class, true)] {
+            let open = if to_class { &mut next.class } else { &mut next.host };
+            let Some(open) = open else { continue };
             open.written += 1;
             open.valid += 1;
             let states = self.overwritten(&next, state.valid());
