@@ -412,10 +412,13 @@ impl State {
             return None;
         }
         let urgent = self.urgent && buffer.has_note();
-        let is_forced = |(order, _): &(u64, Heat)| {
-            *order <= self.force && buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
+        let is_forced = |order: u64| order <= self.force;
+        // The oldest slot of all is at hand; the oldest that waits is searched for.
+        let oldest = match buffer.oldest_order().is_some_and(is_forced) {
+            true => buffer.oldest_waiting().filter(|(order, _)| is_forced(*order)),
+            false => None,
         };
-        let oldest = buffer.oldest_waiting().filter(is_forced).map(|(_, heat)| heat);
+        let oldest = oldest.map(|(_, heat)| heat);
         // Forced units come first, then the class with the most units.
         let first = if urgent { Some(Heat::Typical) } else { oldest };
         let mut classes = Heat::ALL;
