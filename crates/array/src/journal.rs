@@ -53,7 +53,7 @@ pub type Part = (u32, Option<Buffer>);
 /// Journal of one array: places for entries, and their state.
 pub struct Journal {
     pub region: Region,
-    /// Of an array without one.
+    /// Identity for superblocks that have none.
     identity: u64,
     pub state: RefCell<State>,
     /// Notified when a place is free, an entry is durable or in place, or superblocks have been written.

@@ -240,18 +240,18 @@ pub enum InitError {
         /// Supported values.
         expected: &'static str,
     },
-    /// A device belongs to another whole than the devices beside it.
+    /// A device is a member of another group of devices than those beside it.
     #[error(
-        "member {member} is of {what} {found:016x}, expected {expected:016x}, of which the others are"
+        "member {member}: found {what} {found:016x}, expected {expected:016x}, as the others have"
     )]
-    OtherWhole {
+    ForeignMember {
         /// Its place, from 0.
         member: u32,
-        /// Kind of whole that the others form.
+        /// Kind of group, for example an array.
         what: &'static str,
-        /// Identity of the whole that it belongs to.
+        /// Identity of the group that it belongs to.
         found: u64,
-        /// Identity of that of the others.
+        /// Identity of the group of the others.
         expected: u64,
     },
     /// More I/O queues were asked for than the controller grants.

@@ -196,7 +196,7 @@ fn identity(plan: &Plan, now: Time) -> u64 {
 fn not_started(error: StartError) -> InitError {
     match error {
         StartError::OtherArray { member, found, expected } => {
-            InitError::OtherWhole { member, what: "array", found, expected }
+            InitError::ForeignMember { member, what: "array", found, expected }
         }
         StartError::Unfit(why) => unfit(why),
     }
