@@ -47,6 +47,7 @@ struct Blocks {
     ON_DEVICE void stop(const World &world, uint32_t violation, uint32_t count);
     ON_DEVICE uint32_t judge(const World &world, const Line &registers, uint32_t block) const;
     ON_DEVICE void exchange(const World &world, Interrupts &interrupts, uint32_t size);
+    ON_DEVICE void take(const World &world, uint32_t first, uint32_t count, struct Descriptors &taken) const;
     ON_DEVICE uint32_t *place(const World &world, uint32_t count) const {
         return world.host.word(ring + static_cast<uint64_t>(DESCRIPTOR_BYTES) * (count & (entries - 1)));
     }
@@ -64,7 +65,7 @@ ON_DEVICE void Blocks::publish(const World &world) {
 
 // All registers, in one turn of the lanes.
 ON_DEVICE void look(const World &world, Line &registers) {
-    registers.look(16, [&](uint32_t number) { return world.window.at(blk::place(number)); });
+    registers.look<Order::acquire>(16, [&](uint32_t number) { return world.window.at(blk::place(number)); });
 }
 
 ON_DEVICE void Blocks::open(const World &world, const Line &registers) {
@@ -108,7 +109,6 @@ ON_DEVICE bool Blocks::turn(const World &world, Interrupts &interrupts) {
     if (now != control) {
         bool was = control & blk::ENABLE, is = now & blk::ENABLE;
         control = now;
-        fence();
         look(world, registers);
         if (is && !was) open(world, registers);
         if (!is && was) {
@@ -118,7 +118,6 @@ ON_DEVICE bool Blocks::turn(const World &world, Interrupts &interrupts) {
         return true;
     }
     if (entries == 0 || block == told) return false;
-    fence();
     uint32_t violation = judge(world, registers, block);
     if (violation != blk::NONE) {
         stop(world, violation, next);
@@ -129,12 +128,15 @@ ON_DEVICE bool Blocks::turn(const World &world, Interrupts &interrupts) {
     return true;
 }
 
-// A few descriptors of a block, copied out of host memory once.
+// Descriptors of a block, copied out of host memory once, in one round trip.
+constexpr uint32_t TAKEN_LINES = 4, TAKEN = TAKEN_LINES * DESCRIPTORS_A_LINE;
+
 struct Descriptors {
-    Line line;
+    Line lines[TAKEN_LINES];
 
     ON_DEVICE uint32_t word(uint32_t descriptor, uint32_t number) const {
-        return line.word(DESCRIPTOR_WORDS * descriptor + number);
+        const Line &line = lines[descriptor / DESCRIPTORS_A_LINE % TAKEN_LINES];
+        return line.word(DESCRIPTOR_WORDS * (descriptor % DESCRIPTORS_A_LINE) + number);
     }
     ON_DEVICE uint64_t wide(uint32_t descriptor, uint32_t number) const {
         return static_cast<uint64_t>(word(descriptor, number + 1)) << 32 | word(descriptor, number);
@@ -160,15 +162,28 @@ ON_DEVICE uint32_t carry_out(const World &world, const Descriptors &from, uint32
     return blk::DONE;
 }
 
+// Loads `count` descriptors from the block's `first` on; as Entries::fetch does, all at once.
+ON_DEVICE void Blocks::take(const World &world, uint32_t first, uint32_t count, Descriptors &taken) const {
+    Line fetched[TAKEN_LINES];
+    UNROLLED
+    for (uint32_t line = 0; line < TAKEN_LINES; line++) {
+        uint32_t before = line * DESCRIPTORS_A_LINE, left = count > before ? count - before : 0;
+        uint32_t here = left < DESCRIPTORS_A_LINE ? left : DESCRIPTORS_A_LINE;
+        fetched[line].look(here * DESCRIPTOR_WORDS, [&](uint32_t number) {
+            return place(world, next + first + before + number / DESCRIPTOR_WORDS) + number % DESCRIPTOR_WORDS;
+        });
+    }
+    UNROLLED
+    for (uint32_t line = 0; line < TAKEN_LINES; line++) taken.lines[line] = fetched[line];
+}
+
 // Takes an announced block, works on its commands, and gives it back. The host looks at its last word alone.
 ON_DEVICE void Blocks::exchange(const World &world, Interrupts &interrupts, uint32_t size) {
     uint32_t answer = 0;
-    for (uint32_t first = 0; first < size; first += DESCRIPTORS_A_LINE) {
-        uint32_t here = size - first < DESCRIPTORS_A_LINE ? size - first : DESCRIPTORS_A_LINE;
+    for (uint32_t first = 0; first < size; first += TAKEN) {
+        uint32_t here = size - first < TAKEN ? size - first : TAKEN;
         Descriptors taken;
-        taken.line.look(here * DESCRIPTOR_WORDS, [&](uint32_t number) {
-            return place(world, next + first + number / DESCRIPTOR_WORDS) + number % DESCRIPTOR_WORDS;
-        });
+        take(world, first, here, taken);
         for (uint32_t i = 0; i < here; i++) {
             uint32_t count = next + first + i, control_word = taken.word(i, 7);
             if ((control_word & 0xff) != blk::OF_DEVICE) return stop(world, blk::OWNER, count);

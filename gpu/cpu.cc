@@ -1,6 +1,7 @@
 // The controller in a thread.
 #include "launch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -39,6 +40,8 @@ class Thread : public Place {
         return blocks;
     }
 
+    void fill(uint8_t *medium, uint8_t byte, uint64_t count) override { std::fill(medium, medium + count, byte); }
+
     uint8_t *map(uint8_t *memory, uint64_t) override { return memory; }
     void unmap(uint8_t *) override {}
 
@@ -57,6 +60,28 @@ class Thread : public Place {
         });
     }
 
+    void start_trial(const Trial &trial, uint32_t warps) override {
+        for (uint32_t which = 0; which < warps; which++)
+            trials.emplace_back([this, trial, which] {
+                uint64_t wrong = run_trial(trial, which);
+                if (which == 0) counted = wrong;
+            });
+    }
+
+    uint64_t end_trial() override {
+        for (std::thread &thread : trials) thread.join();
+        trials.clear();
+        return counted;
+    }
+
+    uint8_t *write_combining(uint64_t wanted, uint8_t *&there) override {
+        uint64_t pages = (wanted + PAGE_BYTES - 1) / PAGE_BYTES;
+        combining.reset(static_cast<uint8_t *>(std::aligned_alloc(PAGE_BYTES, pages * PAGE_BYTES)));
+        return there = combining.get();
+    }
+
+    std::vector<uint32_t> wakes(bool, uint32_t) override { return {}; }
+
     void stop() override {
         stopping.store(true, std::memory_order_release);
         if (controller.joinable()) controller.join();
@@ -65,10 +90,18 @@ class Thread : public Place {
     bool has_ended() override { return ended.load(std::memory_order_acquire); }
 
     bool may_see_whole_lines() const override { return false; }
-    bool ticks_are_nanoseconds() const override { return true; }
 
   private:
+    static uint64_t run_trial(const Trial &trial, uint32_t which) { return ::run(trial, which); }
+
     std::thread controller;
+    std::vector<std::thread> trials;
+    uint64_t counted = 0;
+
+    struct Free {
+        void operator()(uint8_t *memory) const { std::free(memory); }
+    };
+    std::unique_ptr<uint8_t, Free> combining;
     std::atomic<bool> stopping{false}, started{false}, ended{false};
     uint8_t *blocks = nullptr;
     uint64_t bytes = 0;

@@ -1,7 +1,10 @@
 // The controller as a kernel that does not end: one warp of a GPU.
 #include "launch.h"
 
+#include <algorithm>
 #include <cuda_runtime.h>
+#include <ctime>
+#include <thread>
 
 namespace {
 
@@ -11,9 +14,13 @@ constexpr uint32_t STOP_EACH = 256;
 // What this process and the kernel tell each other.
 struct Switch {
     uint32_t stop, started;
+    uint64_t counted;
+    uint32_t round, stored;
 };
 
-__global__ void __launch_bounds__(LANES, 1) controller(World world, Switch *told) {
+// One kernel a face: what the others do is not in the way of its instructions.
+template <Face FACE> __global__ void __launch_bounds__(LANES, 1) controller(World world, Switch *told) {
+    world.face = FACE;
     Endpoint endpoint{};
     endpoint.publish(world);
     fence();
@@ -25,6 +32,29 @@ __global__ void __launch_bounds__(LANES, 1) controller(World world, Switch *told
 }
 
 __global__ void __launch_bounds__(LANES, 1) measurement(Probe probe) { measure(probe); }
+
+__global__ void __launch_bounds__(LANES) trials(Trial trial, uint64_t *counted) {
+    uint64_t wrong = run(trial, blockIdx.x);
+    if (blockIdx.x == 0 && lane() == 0) *counted = wrong;
+}
+
+template <Face FACE> __global__ void __launch_bounds__(LANES, 1) own_code(Own own, uint64_t *counted) {
+    uint64_t wrong = run_own<FACE>(own);
+    if (lane() == 0) *counted = wrong;
+    fence();
+}
+
+// Ends when it is told to, and stores a word as its last act.
+__global__ void last_store(const uint32_t *told, uint32_t *stored, uint32_t round) {
+    while (load_word(told) != round) {}
+    store_word(stored, round);
+}
+
+uint64_t now() {
+    timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return static_cast<uint64_t>(at.tv_sec) * 1000000000u + static_cast<uint64_t>(at.tv_nsec);
+}
 
 void check(cudaError_t result, const char *doing) {
     if (result != cudaSuccess) fail(std::string(doing) + ": " + cudaGetErrorString(result));
@@ -50,6 +80,7 @@ class Gpu : public Place {
         stop();
         cudaFree(blocks);
         cudaFreeHost(told);
+        cudaFreeHost(combining);
         cudaStreamDestroy(stream);
     }
 
@@ -64,6 +95,11 @@ class Gpu : public Place {
         return static_cast<uint8_t *>(memory);
     }
 
+    void fill(uint8_t *medium, uint8_t byte, uint64_t bytes) override {
+        check(cudaMemset(medium, byte, bytes), "filling device memory");
+        check(cudaDeviceSynchronize(), "filling device memory");
+    }
+
     uint8_t *map(uint8_t *memory, uint64_t bytes) override {
         check(cudaHostRegister(memory, bytes, cudaHostRegisterMapped), "pinning shared memory");
         void *there = nullptr;
@@ -76,7 +112,11 @@ class Gpu : public Place {
     void start(const World &world) override {
         __atomic_store_n(&told->stop, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&told->started, 0, __ATOMIC_RELAXED);
-        controller<<<1, LANES, 0, stream>>>(world, told_there);
+        switch (world.face) {
+        case Face::nvme: controller<Face::nvme><<<1, LANES, 0, stream>>>(world, told_there); break;
+        case Face::dcx: controller<Face::dcx><<<1, LANES, 0, stream>>>(world, told_there); break;
+        case Face::blocks: controller<Face::blocks><<<1, LANES, 0, stream>>>(world, told_there); break;
+        }
         check(cudaGetLastError(), "starting the controller");
         running = true;
         while (__atomic_load_n(&told->started, __ATOMIC_ACQUIRE) == 0)
@@ -89,6 +129,56 @@ class Gpu : public Place {
         running = true;
     }
 
+    void start_trial(const Trial &trial, uint32_t warps) override {
+        if (trial.kind != Trial::Kind::own) trials<<<warps, LANES, 0, stream>>>(trial, &told_there->counted);
+        else if (trial.own.world.face == Face::nvme) start_own<Face::nvme>(trial.own);
+        else if (trial.own.world.face == Face::dcx) start_own<Face::dcx>(trial.own);
+        else start_own<Face::blocks>(trial.own);
+        check(cudaGetLastError(), "starting a trial");
+    }
+
+    uint64_t end_trial() override {
+        check(cudaStreamSynchronize(stream), "a trial");
+        return told->counted;
+    }
+
+    uint8_t *write_combining(uint64_t bytes, uint8_t *&there) override {
+        void *memory = nullptr;
+        check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocWriteCombined), "write-combining memory");
+        void *far = nullptr;
+        check(cudaHostGetDevicePointer(&far, memory, 0), "write-combining memory's address on the GPU");
+        there = static_cast<uint8_t *>(far);
+        combining = memory;
+        return static_cast<uint8_t *>(memory);
+    }
+
+    std::vector<uint32_t> wakes(bool asleep, uint32_t count) override {
+        cudaEvent_t ended;
+        unsigned flags = cudaEventDisableTiming | (asleep ? cudaEventBlockingSync : 0);
+        check(cudaEventCreateWithFlags(&ended, flags), "an event");
+        std::vector<uint32_t> samples;
+        for (uint32_t round = 1; round <= count; round++) {
+            last_store<<<1, 1, 0, stream>>>(&told_there->round, &told_there->stored, round);
+            check(cudaGetLastError(), "starting a kernel");
+            check(cudaEventRecord(ended, stream), "an event");
+            // What launches has to have gone before it is timed.
+            for (uint64_t begun = now(); now() - begun < 20000;) {}
+            std::thread([&] {
+                for (uint64_t begun = now(); now() - begun < 30000;) {}
+                __atomic_store_n(&told->round, round, __ATOMIC_RELEASE);
+                while (__atomic_load_n(&told->stored, __ATOMIC_ACQUIRE) != round) {}
+                seen = now();
+            }).swap(watcher);
+            check(cudaEventSynchronize(ended), "an event");
+            uint64_t woken = now();
+            watcher.join();
+            samples.push_back(static_cast<uint32_t>(woken > seen ? woken - seen : 0));
+        }
+        __atomic_store_n(&told->round, 0, __ATOMIC_RELEASE);
+        check(cudaEventDestroy(ended), "an event");
+        return samples;
+    }
+
     void stop() override {
         if (!running) return;
         __atomic_store_n(&told->stop, 1, __ATOMIC_RELEASE);
@@ -99,13 +189,18 @@ class Gpu : public Place {
     bool has_ended() override { return cudaStreamQuery(stream) != cudaErrorNotReady; }
 
     bool may_see_whole_lines() const override { return true; }
-    bool ticks_are_nanoseconds() const override { return false; }
 
   private:
+    template <Face FACE> void start_own(const Own &own) {
+        own_code<FACE><<<1, LANES, 0, stream>>>(own, &told_there->counted);
+    }
+
     std::string called;
     cudaStream_t stream = nullptr;
     Switch *told = nullptr, *told_there = nullptr;
-    void *blocks = nullptr;
+    void *blocks = nullptr, *combining = nullptr;
+    std::thread watcher;
+    uint64_t seen = 0;
     bool running = false;
 };
 

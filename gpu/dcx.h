@@ -2,8 +2,9 @@
 //
 // The layouts are those of doorbell's `wire::dcx`; the idea is Dejan Vucinic et al., "DC Express: Shortest
 // Latency Protocol for Reading Phase Change Memory over PCI Express" (FAST 2014). This device chooses no tags,
-// never sleeps, and serves hosts that want one tag, at the end of the data: the order in which the stores of
-// many lanes become packets is nobody's to say.
+// never sleeps. The order in which the stores of many lanes become packets is nobody's to say: either the host wants
+// one tag, at the end of the data, which is stored behind a fence; or one at the end of each packet, of which the
+// device says how large they are, and no store waits for another.
 #pragma once
 
 #include "memory.h"
@@ -66,31 +67,33 @@ ON_DEVICE void Dcx::publish(const World &world) {
     for (uint32_t i = 0; i < DCX_QUEUES; i++) queues[i] = {};
     uint32_t limits = DCX_QUEUES | DCX_ENTRIES_LOG2 << 8 | TRANSFER_LOG2 << 16 | world.medium.block_log2 << 24;
     put_word(world.window.at(DCX_BLOCK + dcx::LIMITS), limits);
-    put_word(world.window.at(DCX_BLOCK + dcx::GRAIN), 0);
+    put_word(world.window.at(DCX_BLOCK + dcx::GRAIN), world.packet_log2 << 24);
     world.window.store(DCX_BLOCK + dcx::ID, DCX_MAGIC);
 }
 
-// Two groups are one line.
+// Two groups are one line. All lines are asked for before the first is waited for: their round trips are one.
 ON_DEVICE void Dcx::look_at_controls(const World &world) {
-    for (uint32_t pair = 0; pair < DCX_QUEUES; pair += 2) {
-        Line line;
-        line.look_at(world.window.at(dcx::group(pair)));
-        for (uint32_t number = pair; number < pair + 2; number++) {
-            uint32_t from = (number - pair) * ENTRY_WORDS;
-            uint32_t control = line.word(from + dcx::CONTROL);
-            DcxQueue &queue = queues[number];
-            bool was = queue.control & dcx::ENABLE, is = control & dcx::ENABLE;
-            queue.control = control;
-            if (was == is) continue;
-            if (is) {
-                fence();
-                line.look_at(world.window.at(dcx::group(pair)));
-                open(world, number, line, from);
-            } else {
-                // Nothing is under way between two turns.
-                queue.entries = 0;
-                world.window.store(dcx::group(number) + 4 * dcx::STATUS, 0);
-            }
+    Line lines[DCX_QUEUES / 2];
+    UNROLLED
+    for (uint32_t pair = 0; pair < DCX_QUEUES / 2; pair++) lines[pair].look_at(world.window.at(dcx::group(2 * pair)));
+    uint32_t controls[DCX_QUEUES];
+    UNROLLED
+    for (uint32_t number = 0; number < DCX_QUEUES; number++)
+        controls[number] = lines[number / 2].word(number % 2 * ENTRY_WORDS + dcx::CONTROL);
+    for (uint32_t number = 0; number < DCX_QUEUES; number++) {
+        DcxQueue &queue = queues[number];
+        bool was = queue.control & dcx::ENABLE, is = controls[number] & dcx::ENABLE;
+        queue.control = controls[number];
+        if (was == is) continue;
+        if (is) {
+            fence();
+            Line group;
+            group.look_at(world.window.at(dcx::group(number)), ENTRY_WORDS);
+            open(world, number, group, 0);
+        } else {
+            // Nothing is under way between two turns.
+            queue.entries = 0;
+            world.window.store(dcx::group(number) + 4 * dcx::STATUS, 0);
         }
     }
 }
@@ -102,7 +105,7 @@ ON_DEVICE void Dcx::open(const World &world, uint32_t number, const Line &group,
     uint64_t commands = wide(dcx::COMMANDS), reports = wide(dcx::REPORTS), notice = wide(dcx::NOTICE);
     uint32_t shape = group.word(from + dcx::SHAPE), control = queues[number].control;
     uint32_t log2 = shape & 0xff, packet = shape >> 8 & 0xff;
-    bool sense = log2 >= 1 && log2 <= DCX_ENTRIES_LOG2 && packet == 0;
+    bool sense = log2 >= 1 && log2 <= DCX_ENTRIES_LOG2 && packet == world.packet_log2;
     sense = sense && commands % 64 == 0 && reports % 16 == 0 && notice % dcx::NOTICE_BYTES == 0;
     sense = sense && world.host.holds(commands, 64ull << log2) && world.host.holds(reports, 16ull << log2);
     sense = sense && world.host.holds(notice, dcx::NOTICE_BYTES);
@@ -129,7 +132,7 @@ ON_DEVICE uint32_t Dcx::find(const World &world, const DcxQueue &queue, Entries 
         entries.fetch(ring, first, most, queue.entries);
     } else {
         uint32_t mask = queue.entries - 1;
-        numbers.look(most, [=](uint32_t i) {
+        numbers.look<Order::acquire>(most, [=](uint32_t i) {
             return ring + ((first + i) & mask) * ENTRY_WORDS + ENTRY_WORDS - 1;
         });
     }
@@ -139,10 +142,10 @@ ON_DEVICE uint32_t Dcx::find(const World &world, const DcxQueue &queue, Entries 
         if (number != queue.next + found) break;
         found++;
     }
-    if (found == 0) return 0;
-    fence();
+    // Loads that acquire would wait for each other, so that here a fence does.
+    if (found > 0 && world.whole_lines) fence();
     // Two round trips: the rest is loaded behind the number.
-    if (!world.whole_lines) entries.fetch(ring, first, found, queue.entries);
+    if (found > 0 && !world.whole_lines) entries.fetch(ring, first, found, queue.entries);
     return found;
 }
 
@@ -177,6 +180,23 @@ ON_DEVICE uint32_t Dcx::carry_out(const World &world, DcxQueue &queue, const Ent
     return dcx::DONE;
 }
 
+// Whether the lanes' stores of 16 bytes, side by side, are packets where the host has its tags.
+ON_DEVICE bool lands_by_packets(const World &world, uint64_t at, uint32_t bytes) {
+    return at % (1u << world.packet_log2) == 0 && bytes % 16 == 0;
+}
+
+// A buffer that begins inside a packet: the words in place of tags are stored when all others are there.
+ON_DEVICE uint32_t store_tags_last(const World &world, uint64_t at, const uint32_t *medium, uint32_t words) {
+    uint32_t *host = world.host.word(at), packet = (1u << world.packet_log2) / 4;
+    auto is_tag = [&](uint32_t word) { return word + 1 == words || (at / 4 + word + 1) % packet == 0; };
+    for (uint32_t word = lane(); word < words; word += LANES)
+        if (!is_tag(word)) store_word(host + word, load_word(medium + word));
+    fence();
+    for (uint32_t word = lane(); word < words; word += LANES)
+        if (is_tag(word)) store_word(host + word, load_word(medium + word));
+    return dcx::NONE;
+}
+
 ON_DEVICE uint32_t Dcx::move(const World &world, DcxQueue &queue, const Entries &entries, uint32_t entry,
                              bool read) {
     uint64_t lba = entries.wide(entry, 2), at = entries.wide(entry, 4);
@@ -195,6 +215,12 @@ ON_DEVICE uint32_t Dcx::move(const World &world, DcxQueue &queue, const Entries 
         return dcx::DONE;
     }
     if (entries.word(entry, 1) != 0) return dcx::STALE_TAG;
+    if (world.packet_log2 != 0 && lands_by_packets(world, at, bytes)) {
+        // The tags are in the data's way, and go with them.
+        copy_words(host, medium, words);
+        return dcx::NONE;
+    }
+    if (world.packet_log2 != 0) return store_tags_last(world, at, medium, words);
     copy_words(host, medium, words - 1);
     endings[ended++] = {at, bytes, load_word(medium + words - 1)};
     return dcx::NONE;

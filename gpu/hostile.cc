@@ -45,13 +45,14 @@ struct Arena {
     std::vector<uint64_t> host, medium, window;
     World world;
 
-    Arena(Face face, bool whole_lines)
+    Arena(Face face, bool whole_lines, uint32_t packet_log2)
         : host(HOST_BYTES / 8), medium(MEDIUM_BYTES / 8), window((register_bytes(face) + 4 * VECTORS) / 8) {
         world.host = {reinterpret_cast<uint8_t *>(host.data()), BASE, HOST_BYTES};
         world.window = {reinterpret_cast<uint32_t *>(window.data()), register_bytes(face)};
         world.medium = {reinterpret_cast<uint8_t *>(medium.data()), MEDIUM_BYTES >> 9, 9};
         world.face = face;
         world.whole_lines = whole_lines;
+        world.packet_log2 = packet_log2;
     }
     void set(uint32_t offset, uint32_t value) { store_word(world.window.at(offset), value); }
     uint32_t get(uint32_t offset) { return load_word(world.window.at(offset)); }
@@ -106,7 +107,8 @@ void lie_in_dcx(Arena &arena, Dice &dice) {
             arena.wide(group + 4 * dcx::COMMANDS, dice.below(8) == 0 ? dice.address() : BASE + ring);
             arena.wide(group + 4 * dcx::REPORTS, dice.below(8) == 0 ? dice.address() : BASE + ring + 0x800);
             arena.wide(group + 4 * dcx::NOTICE, dice.address() & ~63ull);
-            arena.set(group + 4 * dcx::SHAPE, dice.number(6));
+            uint32_t packet = dice.below(8) == 0 ? dice.below(32) : arena.world.packet_log2;
+            arena.set(group + 4 * dcx::SHAPE, dice.number(6) | packet << 8);
         }
         for (uint32_t i = 0; i < 32; i++) {
             uint32_t *entry = arena.at(BASE + ring + 64 * i);
@@ -155,7 +157,7 @@ uint32_t run(Face face, uint64_t seed, uint32_t turns) {
     Dice dice{seed};
     uint32_t worked = 0;
     for (uint32_t done = 0; done < turns; done += 256) {
-        Arena arena(face, dice.below(2) == 0);
+        Arena arena(face, dice.below(2) == 0, dice.below(2) == 0 ? 7 + dice.below(6) : 0);
         auto endpoint = std::make_unique<Endpoint>();
         endpoint->publish(arena.world);
         for (uint32_t i = 0; i < 256; i++) {

@@ -6,7 +6,7 @@
 // everybody's.
 //
 // The orders that the protocols lean on, with their CUDA names (PTX ISA, memory consistency model):
-//   acquire   what stood before a flag is seen after it     load, __syncwarp, fence.acq_rel.sys
+//   acquire   what stood before a flag is seen after it     load with .acquire.sys, __syncwarp
 //   release   what was stored comes before a flag           __syncwarp, fence.acq_rel.sys, store
 // __syncwarp orders what one lane did before what another does; a fence by every lane makes that hold for
 // host memory too.
@@ -17,8 +17,11 @@
 
 #if defined(__CUDACC__)
 #define ON_DEVICE __device__ inline
+// Before a loop of a constant number of rounds: what it names by a round's number stays in registers.
+#define UNROLLED _Pragma("unroll")
 #else
 #define ON_DEVICE inline
+#define UNROLLED
 #endif
 
 static_assert(sizeof(void *) == 8, "addresses of 64 bits");
@@ -45,6 +48,12 @@ ON_DEVICE void fence() {
 ON_DEVICE uint32_t load_word(const uint32_t *at) {
     uint32_t word;
     asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+    return word;
+}
+
+ON_DEVICE uint32_t load_acquire(const uint32_t *at) {
+    uint32_t word;
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
     return word;
 }
 
@@ -94,6 +103,8 @@ ON_DEVICE void fence() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
 ON_DEVICE uint32_t load_word(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 
+ON_DEVICE uint32_t load_acquire(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+
 ON_DEVICE void store_word(uint32_t *at, uint32_t word) { __atomic_store_n(at, word, __ATOMIC_RELAXED); }
 
 ON_DEVICE uint32_t from_lane(uint32_t word, uint32_t) { return word; }
@@ -105,6 +116,9 @@ void waited(uint32_t looks);
 
 #endif
 
+// Whether what is loaded or stored later stays behind a look.
+enum class Order { none, acquire };
+
 // A line of memory as one look has seen it. Each lane holds its word; all may ask for any.
 struct Line {
 #if defined(__CUDACC__)
@@ -113,21 +127,25 @@ struct Line {
     ON_DEVICE uint32_t word(uint32_t number) const { return from_lane(mine, number); }
 
     // Loads `words` words, each where `place` says. There are no more than LINE_WORDS.
-    template <typename Place> ON_DEVICE void look(uint32_t words, Place place) {
-        mine = lane() < words ? load_word(place(lane())) : 0;
+    template <Order order = Order::none, typename Place> ON_DEVICE void look(uint32_t words, Place place) {
+        mine = 0;
+        if (lane() < words) mine = order == Order::acquire ? load_acquire(place(lane())) : load_word(place(lane()));
+        // One lane's acquiring holds for the others too.
+        if (order == Order::acquire) together();
     }
 #else
     uint32_t words[LINE_WORDS];
 
     ON_DEVICE uint32_t word(uint32_t number) const { return words[number % LINE_WORDS]; }
 
-    template <typename Place> ON_DEVICE void look(uint32_t count, Place place) {
+    template <Order order = Order::none, typename Place> ON_DEVICE void look(uint32_t count, Place place) {
         for (uint32_t i = 0; i < LINE_WORDS; i++) words[i] = i < count ? load_word(place(i)) : 0;
+        if (order == Order::acquire) __atomic_thread_fence(__ATOMIC_ACQUIRE);
     }
 #endif
 
-    ON_DEVICE void look_at(const uint32_t *at, uint32_t words = LINE_WORDS) {
-        look(words, [at](uint32_t number) { return at + number; });
+    template <Order order = Order::none> ON_DEVICE void look_at(const uint32_t *at, uint32_t words = LINE_WORDS) {
+        look<order>(words, [at](uint32_t number) { return at + number; });
     }
 };
 
@@ -140,10 +158,10 @@ ON_DEVICE void copy_words(uint32_t *to, const uint32_t *from, uint32_t words) {
     // Loads first, so that they are under way together: across a link each takes a round trip.
     for (uint32_t at = lane(); at < quads; at += LANES * AT_ONCE) {
         Quad held[AT_ONCE];
-#pragma unroll
+UNROLLED
         for (uint32_t i = 0; i < AT_ONCE; i++)
             if (at + i * LANES < quads) held[i] = load_quad(from + 4 * (at + i * LANES));
-#pragma unroll
+UNROLLED
         for (uint32_t i = 0; i < AT_ONCE; i++)
             if (at + i * LANES < quads) store_quad(to + 4 * (at + i * LANES), held[i]);
     }

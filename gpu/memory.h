@@ -65,6 +65,9 @@ struct World {
     // A look at whole cache lines of host memory sees a line as it was at one moment: true of most machines,
     // promised by neither CUDA nor PCIe.
     bool whole_lines;
+    // Packets of data that land whole and by themselves, as a power of two; 0: nothing is known of them, and what
+    // ends a command is stored behind a fence. Promised by neither either.
+    uint32_t packet_log2;
 };
 
 // The most bytes that one command moves.
@@ -91,14 +94,20 @@ struct Entries {
 
     // Fetches `count` entries of a ring of `entries`, from place `first` on, round its end if need be.
     ON_DEVICE void fetch(const uint32_t *ring, uint32_t first, uint32_t count, uint32_t entries) {
-        for (uint32_t pair = 0; pair < (count + 1) / 2; pair++) {
-            uint32_t here = count - 2 * pair < 2 ? 1 : 2;
-            lines[pair].look(here * ENTRY_WORDS, [=](uint32_t number) {
+        // All loads are given before the first is waited for: across a link each takes a round trip. What is put
+        // in `lines`, which lies in memory, has been waited for.
+        Line fetched[BURST / 2];
+UNROLLED
+        for (uint32_t pair = 0; pair < BURST / 2; pair++) {
+            uint32_t here = 2 * pair < count ? (count - 2 * pair < 2 ? 1 : 2) : 0;
+            fetched[pair].look(here * ENTRY_WORDS, [=](uint32_t number) {
                 uint32_t place = first + 2 * pair + number / ENTRY_WORDS;
                 place = place >= entries ? place - entries : place;
                 return ring + place * ENTRY_WORDS + number % ENTRY_WORDS;
             });
         }
+UNROLLED
+        for (uint32_t pair = 0; pair < BURST / 2; pair++) lines[pair] = fetched[pair];
     }
 };
 

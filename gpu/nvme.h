@@ -215,7 +215,7 @@ ON_DEVICE bool Nvme::enable(const World &world, uint32_t cc, const Line &registe
 ON_DEVICE bool Nvme::turn(const World &world, Interrupts &interrupts) {
     Line registers, doorbells;
     registers.look_at(world.window.at(0));
-    doorbells.look_at(world.window.at(reg::DOORBELLS));
+    doorbells.look_at<Order::acquire>(world.window.at(reg::DOORBELLS));
     uint32_t cc = registers.word(reg::CC / 4);
     if (cc != configuration) {
         fence();
@@ -224,7 +224,7 @@ ON_DEVICE bool Nvme::turn(const World &world, Interrupts &interrupts) {
         configure(world, cc, registers);
         return true;
     }
-    bool found = restore(world, registers), fenced = false;
+    bool found = restore(world, registers);
     for (uint32_t queue = 0; ready && queue < QUEUES; queue++) {
         const SubmissionQueue &from = submissions[queue];
         uint32_t tail = doorbells.word(2 * queue);
@@ -235,8 +235,7 @@ ON_DEVICE bool Nvme::turn(const World &world, Interrupts &interrupts) {
         uint32_t used = head < to.entries ? (to.tail + to.entries - head) % to.entries : to.entries - 1;
         uint32_t free = to.entries - 1 - used;
         if (free == 0) continue;
-        if (!fenced) fence();
-        found = fenced = true;
+        found = true;
         serve(world, interrupts, queue, tail, free);
         // A queue that was just created has a doorbell that this look has not seen.
         if (queue == 0) break;

@@ -42,7 +42,7 @@ class Bench {
         if (mapped == MAP_FAILED) fail("memory for the bench");
         here = static_cast<uint8_t *>(mapped);
         there = place.map(here, bytes);
-        medium = reinterpret_cast<uint32_t *>(place.medium(4 * PAYLOAD_WORDS));
+        medium = reinterpret_cast<uint32_t *>(place.medium(std::max<uint64_t>(4 * PAYLOAD_WORDS, LINE_BYTES * CHASE_LINES)));
     }
 
     ~Bench() {
@@ -57,11 +57,17 @@ class Bench {
         wait_for_end();
         uint32_t *samples = word(SAMPLES);
         uint64_t *times = reinterpret_cast<uint64_t *>(word(TIMES()));
-        double ticks = 0;
-        for (uint32_t i = 0; i < rounds; i++) ticks += samples[i];
-        // The way of a sample itself is in the whole, so that this is a little too much rather than too little.
-        double scale = place.ticks_are_nanoseconds() || ticks == 0 ? 1 : tick_ns(ticks, times[0], measure, rounds);
-        return result(std::vector<uint32_t>(samples, samples + rounds), scale, 0, 0);
+        if (times[2] != 0) fail("the device has loaded what nobody has stored");
+        return result(std::vector<uint32_t>(samples, samples + rounds), tick_ns, 0, 0);
+    }
+
+    // Nanoseconds a tick of the device's clock. What it measures later is by this.
+    double clock() {
+        place.start_probe(prepared(Measure::ticking, Look::flag, 0, 0));
+        wait_for_end();
+        uint64_t *times = reinterpret_cast<uint64_t *>(word(TIMES()));
+        tick_ns = static_cast<double>(times[0]) / static_cast<double>(times[1]);
+        return tick_ns;
     }
 
     // There and back, with so many words that stand before the flag.
@@ -88,7 +94,7 @@ class Bench {
             for (uint32_t i = 0; i < words; i++) wrong += __atomic_load_n(in + i, __ATOMIC_RELAXED) != round;
         }
         wait_for_end();
-        uint64_t early = reinterpret_cast<uint64_t *>(word(TIMES()))[1];
+        uint64_t early = reinterpret_cast<uint64_t *>(word(TIMES()))[2];
         return result(samples, 1, early, wrong);
     }
 
@@ -120,12 +126,7 @@ class Bench {
         place.stop();
     }
 
-    // Nanoseconds a tick: what all rounds of a chase took, by what they counted.
-    double tick_ns(double ticks, uint64_t took, Measure measure, uint32_t rounds) {
-        if (measure == Measure::chase && rounds > 0) known_tick = static_cast<double>(took) / ticks;
-        return known_tick;
-    }
-    double known_tick = 1;
+    double tick_ns = 1;
 
     static Result result(std::vector<uint32_t> samples, double scale, uint64_t there, uint64_t back) {
         std::sort(samples.begin(), samples.end());
@@ -159,7 +160,11 @@ int main(int count, char **words) {
     uint32_t few = std::min(rounds, 100000u);
     Bench bench(*place, rounds);
     std::printf("{\n  \"device\": \"%s\",\n", place->name().c_str());
+    std::printf("  \"ns_a_tick\": %.6f,\n", bench.clock());
     print("read", bench.alone(Measure::chase, std::min(rounds, CHASE_LINES)), ",");
+    print("own_read", bench.alone(Measure::own_chase, std::min(rounds, CHASE_LINES)), ",");
+    print("own_fence", bench.alone(Measure::own_fences, few), ",");
+    print("fence_alone", bench.alone(Measure::alone, few), ",");
     print("fence", bench.alone(Measure::fences, few), ",");
     print("copy", bench.alone(Measure::copies, few), ",");
     print("echo", bench.echo(Look::flag, few, 0), ",");

@@ -13,7 +13,16 @@ enum class Look : uint32_t {
     whole,  // at all of it at once
 };
 
-enum class Measure : uint32_t { chase, echo, fences, copies };
+enum class Measure : uint32_t {
+    ticking,    // a tick of the clock, by nanoseconds
+    chase,      // loads of host memory
+    own_chase,  // loads of the device's own memory
+    alone,      // fences with nothing before them
+    own_fences, // fences behind a line that was stored to the device's own memory
+    fences,     // fences behind a line that was stored
+    copies,     // 4 KiB from the device's memory to the host's
+    echo,       // words there and back
+};
 
 // All of it is host memory that both reach, but the medium.
 struct Probe {
@@ -25,13 +34,17 @@ struct Probe {
     uint32_t *there;     // the host's words, the last of them the flag; a line of its own
     uint32_t *back;      // the device's
     uint32_t *samples;   // one for each round
-    uint64_t *times;     // nanoseconds that all took, then payload words that came too early
-    uint32_t *medium;    // device memory, PAYLOAD_WORDS
+    uint64_t *times;     // nanoseconds and ticks that all took, then payload words that came too early
+    uint32_t *medium;    // device memory, PAYLOAD_WORDS and CHASE_LINES
 };
 
 constexpr uint32_t STOP = 0xffffffffu;
 
-// A tick is what the clock of one multiprocessor counts; nanoseconds are shared out by the whole.
+// How long the clock is compared with nanoseconds, whose counter of a GPU moves in steps of up to a microsecond.
+constexpr uint64_t TICKING_NS = 50000000;
+
+// A tick is what the clock of one multiprocessor counts. What is measured by it has to be used before it is read
+// again, or the compiler leaves it out: a load of which nobody wants the value is no load.
 ON_DEVICE uint32_t ticks() {
 #if defined(__CUDA_ARCH__)
     uint32_t now;
@@ -44,21 +57,52 @@ ON_DEVICE uint32_t ticks() {
 #endif
 }
 
-// One load after the other, each of a line that no cache of the device has: each is loaded once.
-ON_DEVICE void chase(const Probe &probe) {
-    uint32_t line = 0;
-    for (uint32_t round = 0; round < probe.rounds; round++) {
-        uint32_t begun = ticks();
-        line = from_lane(load_word(probe.lines + LINE_WORDS * line), 0) % CHASE_LINES;
-        put_word(probe.samples + round, ticks() - begun);
+// Both counters go until enough has passed for their quotient.
+ON_DEVICE uint64_t ticking() {
+    uint64_t begun = nanoseconds(), all = 0;
+    for (uint32_t last = ticks(); nanoseconds() - begun < TICKING_NS;) {
+        uint32_t now = ticks();
+        all += now - last;
+        last = now;
     }
+    return all;
 }
 
-// A line is stored, and its queueing delayed for.
-ON_DEVICE void fences(const Probe &probe) {
+// Goes on when the value is there. Without it a later look at the clock is taken while a load is still on its way.
+ON_DEVICE void wait_for(uint32_t value) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("{.reg .pred never; setp.eq.u32 never, %0, 0xfffffffe; @never trap;}" ::"r"(value) : "memory");
+#else
+    (void)value;
+#endif
+}
+
+// One load after the other, each of a line that no cache of the device has: each is loaded once. Lines of the device's
+// own are stored first.
+ON_DEVICE uint64_t chase(const Probe &probe, uint32_t *lines, bool own) {
+    uint64_t wrong = 0;
+    for (uint32_t line = 0; own && line < CHASE_LINES; line++)
+        put_word(lines + LINE_WORDS * line, (line + CHASE_STEP) % CHASE_LINES);
+    fence();
+    for (uint32_t round = 0, line = 0; round < probe.rounds; round++) {
+        uint32_t begun = ticks(), expected = (line + CHASE_STEP) % CHASE_LINES;
+        line = from_lane(load_word(lines + LINE_WORDS * line), 0);
+        wait_for(line);
+        uint32_t took = ticks() - begun;
+        if (line != expected) {
+            wrong++;
+            line = expected;
+        }
+        put_word(probe.samples + round, took);
+    }
+    return wrong;
+}
+
+// A line is stored, or none, and a fence waited for.
+ON_DEVICE void fences(const Probe &probe, uint32_t *stored) {
     for (uint32_t round = 0; round < probe.rounds; round++) {
         uint32_t begun = ticks();
-        for (uint32_t i = lane(); i < LINE_WORDS; i += LANES) store_word(probe.back + i, round);
+        for (uint32_t i = lane(); stored != nullptr && i < LINE_WORDS; i += LANES) store_word(stored + i, round);
         fence();
         put_word(probe.samples + round, ticks() - begun);
         fence();
@@ -101,27 +145,33 @@ ON_DEVICE uint64_t echo(const Probe &probe) {
             for (uint32_t i = 0; i < before; i++) wrong += line.word(i) != round;
             break;
         }
-        fence();
+        // A word that stands alone has nothing before it to be ordered.
+        if (probe.words > 0) fence();
         if (probe.look == Look::flag) wrong += too_early(probe, round);
         for (uint32_t i = lane(); i < probe.words; i += LANES) store_word(probe.back + i, round);
-        fence();
+        if (probe.words > 0) fence();
         put_word(probe.back + probe.words, round);
     }
     return wrong;
 }
 
 ON_DEVICE void measure(const Probe &probe) {
-    uint64_t begun = nanoseconds(), wrong = 0;
+    uint64_t begun = nanoseconds(), wrong = 0, all_ticks = 0;
     switch (probe.measure) {
-    case Measure::chase: chase(probe); break;
-    case Measure::fences: fences(probe); break;
+    case Measure::ticking: all_ticks = ticking(); break;
+    case Measure::chase: wrong = chase(probe, probe.lines, false); break;
+    case Measure::own_chase: wrong = chase(probe, probe.medium, true); break;
+    case Measure::alone: fences(probe, nullptr); break;
+    case Measure::fences: fences(probe, probe.back); break;
+    case Measure::own_fences: fences(probe, probe.medium); break;
     case Measure::copies: copies(probe); break;
     case Measure::echo: wrong = echo(probe); break;
     }
     uint64_t took = nanoseconds() - begun;
     if (lane() == 0) {
         probe.times[0] = took;
-        probe.times[1] = wrong;
+        probe.times[1] = all_ticks;
+        probe.times[2] = wrong;
     }
     fence();
 }

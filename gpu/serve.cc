@@ -1,7 +1,7 @@
 // An SSD for doorbell's driver, of another make: `doorbell run JOB --world live --socket S` works on it as on
 // `doorbell serve PLAN --shm S`.
 //
-//   endpoint SOCKET [--interface nvme|dcx|block] [--megabytes N] [--whole-lines]
+//   endpoint SOCKET [--interface nvme|dcx|block] [--megabytes N] [--whole-lines] [--packets N]
 #include "launch.h"
 #include "shared.h"
 
@@ -23,6 +23,7 @@ struct Arguments {
     Face face = Face::nvme;
     uint64_t megabytes = 64;
     bool whole_lines = false;
+    uint32_t packet_log2 = 0;
 };
 
 Face face_of(const std::string &name) {
@@ -40,6 +41,12 @@ uint64_t megabytes_of(const std::string &text) {
     return count;
 }
 
+uint32_t packet_log2_of(const std::string &text) {
+    for (uint32_t log2 = 7; log2 <= 12; log2++)
+        if (text == std::to_string(1u << log2)) return log2;
+    fail("--packets " + text + ": a power of two from 128 to 4096 was expected");
+}
+
 Arguments arguments_of(int count, char **words) {
     Arguments arguments;
     for (int i = 1; i < count; i++) {
@@ -48,8 +55,9 @@ Arguments arguments_of(int count, char **words) {
         if (word == "--interface" && more) arguments.face = face_of(words[++i]);
         else if (word == "--megabytes" && more) arguments.megabytes = megabytes_of(words[++i]);
         else if (word == "--whole-lines") arguments.whole_lines = true;
+        else if (word == "--packets" && more) arguments.packet_log2 = packet_log2_of(words[++i]);
         else if (arguments.socket.empty() && word[0] != '-') arguments.socket = word;
-        else fail(word + ": SOCKET [--interface nvme|dcx|block] [--megabytes N] [--whole-lines] was expected");
+        else fail(word + ": SOCKET [--interface nvme|dcx|block] [--megabytes N] [--whole-lines] [--packets N] was expected");
     }
     if (arguments.socket.empty()) fail("the path of a socket was expected");
     return arguments;
@@ -71,6 +79,7 @@ void serve(const Arguments &arguments, Place &place, const Medium &medium, int s
     world.medium = medium;
     world.face = arguments.face;
     world.whole_lines = arguments.whole_lines;
+    world.packet_log2 = arguments.packet_log2;
     place.start(world);
     if (welcome(socket, descriptor, window, bytes)) {
         while (!has_gone(socket, 100))

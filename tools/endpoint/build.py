@@ -48,23 +48,25 @@ def program(name, sources, flags):
 
 
 def sanitized():
-    """The endpoint in a thread, and the host that lies to it."""
+    """The endpoint in a thread, the host that lies to it, and what takes the protocols apart."""
     flags = ["-O1", *SANITIZERS]
     endpoint = program("endpoint-sanitized", ["serve.cc", "shared.cc", "cpu.cc"], flags)
-    return endpoint, program("hostile", ["hostile.cc"], flags)
+    trials = program("trials-sanitized", ["trials.cc", "cpu.cc"], flags)
+    return endpoint, program("hostile", ["hostile.cc"], flags), trials
 
 
 def plain():
     """The endpoint in a thread, and what measures it, as fast as they go."""
     endpoint = program("endpoint", ["serve.cc", "shared.cc", "cpu.cc"], ["-O2"])
-    return endpoint, program("probe", ["probe.cc", "cpu.cc"], ["-O2"])
+    return [endpoint] + [program(name, [f"{name}.cc", "cpu.cc"], ["-O2"]) for name in ("probe", "trials")]
 
 
 def on_gpu():
     """The same with the kernel in the place of the thread."""
     compiled = kernel()
     programs = []
-    for name, sources in (("endpoint-gpu", ["serve.cc", "shared.cc"]), ("probe-gpu", ["probe.cc"])):
+    for name, sources in (("endpoint-gpu", ["serve.cc", "shared.cc"]), ("probe-gpu", ["probe.cc"]),
+                          ("trials-gpu", ["trials.cc"])):
         sources = [SOURCES / source for source in sources]
         run([nvcc(), *CUDA_STRICT, *sources, compiled, "-o", OUT / name])
         programs.append(OUT / name)

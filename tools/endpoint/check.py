@@ -49,25 +49,28 @@ def bad_greetings(endpoint):
 
 
 def conforms(endpoint):
-    """What it has of NVMe, against the specification, case by case."""
+    """What it has of NVMe, against the specification, case by case; gives how many passed."""
     with Endpoint(endpoint, "nvme") as served:
         command = [str(doorbell()), "conformance", "--socket", served.socket, "--data", "erase"]
         said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
         if said.returncode != 0:
             raise Problem(f"{' '.join(command)}:\n{said.stdout}{said.stderr}")
-        print(said.stdout.splitlines()[-1], flush=True)
+        return said.stdout.splitlines()[-1]
 
 
 def all_faces(programs):
     """Every interface, at depth and under resets; then one host after another has been served by each."""
-    endpoint, hostile = programs
+    endpoint, hostile, trials = programs
     if subprocess.run([str(hostile)], check=False).returncode != 0:
         raise Problem(f"{hostile} has found something")
-    conforms(endpoint)
-    for interface in INTERFACES:
-        with Endpoint(endpoint, interface) as served:
+    tried = subprocess.run([str(trials), "--rounds", "100"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        raise Problem(f"{trials}: {tried.stderr}")
+    print(conforms(endpoint), flush=True)
+    for interface, *more in [*((interface,) for interface in INTERFACES), ("dcx", "--packets", "128")]:
+        with Endpoint(endpoint, interface, *more) as served:
             bad_greetings(served)
             for depth, operations, resets in RUNS:
                 said = served.run(mixed(depth, operations), interface, "--resets", str(resets), *SETS)
                 note = f", {resets} resets asked for" if resets else ""
-                print(f"{interface}, depth {depth}: {verified(said)} blocks verified{note}", flush=True)
+                print(f"{' '.join([interface, *more])}, depth {depth}: {verified(said)} blocks verified{note}", flush=True)

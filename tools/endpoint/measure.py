@@ -1,19 +1,25 @@
-"""The link and the interfaces on it, measured, and what the simulator makes of the link's costs."""
+"""The link, what protocols are made of on it, and every interface: measured, and kept as one file of raw results."""
 
 import json
+import os
 import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
 
-from . import plan
+from . import check, plan, predict
 from .build import OUT
 from .problem import Problem
-from .serving import Endpoint, doorbell
+from .serving import INTERFACES, Endpoint, doorbell
 
-# What is driven, and by which options of the endpoint.
-FACES = (("nvme", ()), ("dcx", ()), ("block", ()))
-ONE_LOOK = ("dcx", ("--whole-lines",))
+# What is driven, by which options of the endpoint, and whether at all lengths and depths.
+FACES = (("nvme", (), True), ("dcx", (), True), ("block", (), True))
+# What leans on more than is promised, and is tried where nothing was seen to break it.
+LEANING = (("dcx", ("--whole-lines",), False), ("dcx", ("--packets", "128"), False),
+           ("dcx", ("--whole-lines", "--packets", "128"), True))
+
+# Where the driver runs, and where the endpoint's own process waits for its end, if there are so many cores.
+DRIVER_CORE, ENDPOINT_CORE = 2, 4
 
 
 @dataclass(frozen=True)
@@ -21,15 +27,22 @@ class Size:
     """How much is done."""
 
     rounds: int
+    trials: int
     seconds: float
-    simulated: int
     samples: int
     lengths: tuple
     depths: tuple
+    written: tuple
+    cold: tuple
+    few: tuple
+    arriving: tuple
+    megabytes: int
 
 
-LONG = Size(1_000_000, 1.0, 20_000, 200, (512, 1024, 2048, 4096), (1, 2, 4, 8, 16, 32, 64))
-SHORT = Size(1_000, 0.05, 100, 3, (512, 4096), (1, 16))
+LONG = Size(100_000, 30_000, 0.12, 1000, (512, 1024, 2048, 4096, 8192, 16384, 65536, 131072),
+            (1, 2, 4, 8, 16, 32, 128), ((512, 4096, 65536), (1, 8, 64)), ((512, 4096, 131072), (1, 32)),
+            (512, 4096), (512, 4096, 16384), 8192)
+SHORT = Size(1_000, 100, 0.05, 50, (512, 4096), (1, 16), ((4096,), (1,)), ((4096,), (1,)), (512,), (512,), 64)
 
 
 def said_by(command):
@@ -57,16 +70,22 @@ def machine(has_gpu):
              if line.startswith("model name")]
     name = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpu = (said_by(name) or "one that nvidia-smi does not name") if has_gpu else ""
-    return {"processor": model[0] if model else platform.machine(), "processors": len(model),
-            "kernel": platform.release(), "gpu": gpu or None, "link": negotiated() if gpu else None}
+    return {"processor": model[0] if model else platform.machine(), "processors": os.cpu_count(),
+            "kernel": platform.release(), "gpu": gpu or None, "link": negotiated() if gpu else None,
+            "pinned": spare_cores()}
+
+
+def spare_cores():
+    """Whether driver and endpoint can have cores of their own, with some to spare."""
+    return (os.cpu_count() or 1) > ENDPOINT_CORE
 
 
 def probed(program, rounds):
     """What the probe has measured of the link."""
-    said = subprocess.run([str(program), "--rounds", str(rounds)], capture_output=True, text=True, check=False)
-    if said.returncode != 0:
-        raise Problem(f"{program}: {said.stderr}")
-    found = json.loads(said.stdout)
+    command = [str(program), "--rounds", str(rounds)]
+    if spare_cores():
+        command = ["taskset", "-c", str(DRIVER_CORE), *command]
+    found = said_in_json(command)
     for name in ("entry", "page", "entry_at_once"):
         broken = found[name]["too_early_back"] + (0 if name == "entry_at_once" else found[name]["too_early_there"])
         if broken:
@@ -75,99 +94,110 @@ def probed(program, rounds):
     return found
 
 
-def show_link(found):
-    print(f"the link, with {found['device']} as the device:")
-    print(f"  {'':28} {'p50 ns':>10} {'p99 ns':>10}")
-    words = {"read": "a load of host memory", "echo": "a word there and one back", "fence": "a line stored, a fence",
-             "copy": "4 KiB to host memory", "entry": "64 B there and back", "page": "4 KiB there and back"}
-    for name, text in words.items():
-        print(f"  {text:28} {found[name]['p50_ns']:10.1f} {found[name]['p99_ns']:10.1f}")
-    back = found["echo"]["p50_ns"] - found["read"]["p50_ns"]
-    print(f"  {'so a store is seen after':28} {back:10.1f}            (there and back, less a load)")
-    once = found["entry_at_once"]
-    print(f"  verified: {found['entry']['rounds'] + found['page']['rounds']} transfers each way, none out of order")
-    print(f"  whole lines: {once['too_early_there']} words of {once['rounds']} entries were older than their flag")
-
-
-def job(length, depth, limit):
-    return f"[r]\nrw=randread\nbs={length}\niodepth={depth}\nsize=16m\nnorandommap=1\n{limit}\n"
-
-
-def numbers(path):
-    read = json.loads(path.read_text(encoding="utf-8"))["runs"][0]["jobs"][0]["operations"]["read"]
-    at = {one["quantile"]: one["ns"] for one in read["latency"]["percentiles"]}
-    return {"p50_us": at[0.5] / 1e3, "p99_us": at[0.99] / 1e3, "iops": read["iops"]}
-
-
-def simulated(path, interface, length, depth, size):
-    """What the plan predicts."""
-    text, report = OUT / "predicted.fio", OUT / "predicted.json"
-    text.write_text(job(length, depth, f"number_ios={size.simulated}"), encoding="utf-8")
-    command = [str(doorbell()), "run", str(text), "--world", "sim", "--plan", str(path),
-               "--interface", interface, "--json", str(report)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
+def said_in_json(command):
+    said = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if said.returncode != 0:
-        raise Problem(f"{' '.join(command)}:\n{said.stdout}{said.stderr}")
-    return numbers(report)
+        raise Problem(f"{command[0]}: {said.stderr}")
+    return json.loads(said.stdout)
 
 
-def faces(program, path, size, one_look):
-    """Every interface, length and depth: measured and predicted."""
-    rows = []
+def tried(program, rounds, link):
+    """What the trials have said."""
+    command = [program, "--rounds", rounds, "--ns-a-tick", link["ns_a_tick"]]
+    return said_in_json(command + (["--core", DRIVER_CORE] if spare_cores() else []))
+
+
+# Reads a second that arrive at random: so few that they seldom meet. A device that polls has no phase to fall into.
+RATE = 20_000
+
+
+def job(row, limit):
+    """A row's job file."""
+    rated = f"rate_iops={row['rate']}\nrate_process=poisson\n" if row.get("rate") else ""
+    return (f"[r]\nrw={row['job']}\nbs={row['bytes']}\niodepth={row['depth']}\nsize={row['size']}\n"
+            f"norandommap=1\n{rated}{limit}\n")
+
+
+def numbers(path, kind="read"):
+    """A run's p50 and p99 in microseconds, its rate, and the distribution by quantile."""
+    done = json.loads(path.read_text(encoding="utf-8"))["runs"][0]["jobs"][0]["operations"][kind]
+    at = {one["quantile"]: one["ns"] for one in done["latency"]["percentiles"]}
+    return {"p50_us": at[0.5] / 1e3, "p99_us": at[0.99] / 1e3, "iops": done["iops"],
+            "quantiles_ns": [[quantile, ns] for quantile, ns in sorted(at.items())]}
+
+
+def measured(served, row, seconds, path):
+    """One row, by one run."""
     report = OUT / "measured.json"
-    for interface, more in FACES + ((ONE_LOOK,) if one_look else ()):
-        with Endpoint(program, interface, *more) as served:
-            for length in size.lengths:
+    limit = f"runtime={round(seconds * 1000)}ms\ntime_based=1"
+    interface = row["face"].split(",")[0]
+    served.run(job(row, limit), interface, "--plan", str(path), "--set", "host.memory=192 MiB", "--json", str(report))
+    found = row["measured"] = numbers(report, "read" if row["job"] == "randread" else "write")
+    print(f"  {row['face']:26} {row['job']:9} {row['size']:>5} {row['bytes']:6} {row['depth']:5} "
+          f"{row.get('rate') or '':6} {found['p50_us']:10.2f} {found['p99_us']:10.2f} {found['iops']:11.0f}", flush=True)
+    return row
+
+
+def leans_safely(found):
+    """Whether no line was seen in parts, nor a packet of 128 bytes."""
+    torn = sum(row["torn"] for row in found["trials"]["order"] if row["packet"] <= 128)
+    return bool(found["machine"]["gpu"]) and found["link"]["entry_at_once"]["too_early_there"] == 0 and torn == 0
+
+
+def faces(program, path, size, leaning, keep):
+    """Every interface, length and depth: verified first, then measured, and kept."""
+    rows, blocks = [], {}
+    cores = (DRIVER_CORE, ENDPOINT_CORE) if spare_cores() else None
+    print(f"  {'':26} {'':9} {'of':>5} {'bytes':>6} {'depth':>5} {'rate':>6} {'p50 us':>10} {'p99 us':>10} {'IOPS':>11}")
+    for interface, more, all_of_it in FACES + (LEANING if leaning else ()):
+        name = ", ".join([interface, *(word[2:].replace("-", " ") for word in more if word.startswith("--"))])
+        with Endpoint(program, interface, *more, "--megabytes", str(size.megabytes), cores=cores) as served:
+            blocks[name] = sum(check.verified(served.run(check.mixed(depth, operations), interface,
+                                                         "--resets", str(resets), *check.SETS))
+                               for depth, operations, resets in check.RUNS)
+
+            def row(job, length, depth, region, rate=None):
+                asked = {"face": name, "job": job, "size": region, "bytes": length, "depth": depth}
+                asked |= {"rate": rate} if rate else {}
+                rows.append(measured(served, asked, size.seconds * (3 if rate else 1), path))
+
+            for length in size.arriving:
+                row("randread", length, 16, "16m", RATE)
+
+            for length in size.lengths if all_of_it else size.few:
                 for depth in size.depths:
-                    limit = f"runtime={round(size.seconds * 1000)}ms\ntime_based=1"
-                    served.run(job(length, depth, limit), interface, "--plan", str(path), "--json", str(report))
-                    told = simulated(path, interface, length, depth, size)
-                    name = interface + ("".join(more) and ", whole lines")
-                    rows.append({"face": name, "bytes": length, "depth": depth,
-                                 "measured": numbers(report), "predicted": told})
-                    show_row(rows[-1])
-    return rows
+                    row("randread", length, depth, "16m")
+            for rw, region, (lengths, depths) in (("randwrite", "16m", size.written),
+                                                  ("randread", f"{size.megabytes}m", size.cold)):
+                for length in lengths:
+                    for depth in depths:
+                        row(rw, length, depth, region)
+        keep("verified", blocks)
+        keep("rows", rows)
 
 
-def show_row(row):
-    live, told = row["measured"], row["predicted"]
-    print(f"  {row['face']:17} {row['bytes']:5} {row['depth']:5} {live['p50_us']:10.2f} {live['p99_us']:10.2f} "
-          f"{live['iops']:11.0f} {told['p50_us']:10.2f} {told['iops']:11.0f} "
-          f"{told['p50_us'] / live['p50_us']:7.2f}", flush=True)
-
-
-def show_ratios(rows, read_ns, latency_ns):
-    """DC Express against NVMe, alone: the paper's claim."""
-    print("reads one at a time, DC Express over NVMe, p50:")
-    print("  bytes  face               measured  predicted  with what has to be looked for")
-    by = {(row["face"], row["bytes"], row["depth"]): row for row in rows}
-    # What the model does not know: a doorbell that the device loads, and a second look at an entry.
-    looked_for = max(read_ns - latency_ns, 0) / 1e3
-    for (face, length, depth), row in by.items():
-        if depth != 1 or not face.startswith("dcx"):
-            continue
-        nvme = by["nvme", length, 1]
-        live = row["measured"]["p50_us"] / nvme["measured"]["p50_us"]
-        told = row["predicted"]["p50_us"] / nvme["predicted"]["p50_us"]
-        again = read_ns / 1e3 if face == "dcx" else 0
-        seen = (row["predicted"]["p50_us"] + again) / (nvme["predicted"]["p50_us"] + looked_for)
-        print(f"  {length:5}  {face:17} {live:9.2f} {told:10.2f} {seen:10.2f}")
-
-
-def everything(endpoint, probe, size, gpu):
-    on = machine(gpu)
-    print(", ".join(f"{key}: {value}" for key, value in on.items() if value))
-    found = probed(probe, size.rounds)
-    show_link(found)
-    path = plan.write(found, on["link"], size.samples)
-    print(f"the plan is {path.relative_to(OUT.parents[1])}; random reads of 16 MiB, measured, and in virtual time by it:")
-    print(f"  {'':17} {'bytes':>5} {'depth':>5} {'p50 us':>10} {'p99 us':>10} {'IOPS':>11} "
-          f"{'pred. us':>10} {'pred. IOPS':>11} {'ratio':>7}")
-    # Where lines were seen torn, nobody is to lean on them.
-    one_look = bool(on["gpu"]) and found["entry_at_once"]["too_early_there"] == 0
-    rows = faces(endpoint, path, size, one_look)
-    latency = plan.link(found, on["link"])["latency"][0]
-    show_ratios(rows, found["read"]["p50_ns"], latency)
+def everything(programs, size, gpu, also_predict):
+    """Measures it all; writes the raw results as they come; then predicts and shows."""
+    endpoint, probe, trials = programs
+    assert set(INTERFACES) == {interface for interface, *_ in FACES}
     result = OUT / "run.json"
-    result.write_text(json.dumps({"machine": on, "link": found, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    found = {"machine": machine(gpu)}
+
+    def keep(name, value):
+        found[name] = value
+        result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    print(", ".join(f"{key}: {value}" for key, value in found["machine"].items() if value), flush=True)
+    keep("suite", check.conforms(endpoint))
+    print(found["suite"], flush=True)
+    keep("link", probed(probe, size.rounds))
+    predict.show_link(found["link"])
+    keep("trials", tried(trials, size.trials, found["link"]))
+    predict.show_trials(found["trials"])
+    keep("host", plan.calibrated(size.samples))
+    path = plan.write(found)
+    print(f"the plan is {path.relative_to(OUT.parents[1])}; random reads and writes:")
+    faces(endpoint, path, size, leans_safely(found), keep)
+    if also_predict:
+        predict.everything(found)
     print(f"all of it is in {result.relative_to(OUT.parents[1])}; nothing was adjusted to what was measured")

@@ -7,7 +7,7 @@ from .build import OUT
 from .problem import Problem
 from .serving import doorbell
 
-# What calibrate does not write, because it knows NVMe alone. Nothing here is measured.
+# What calibrate does not write, because it knows NVMe alone. Only what says so is measured.
 OTHER_INTERFACES = """
 [dcx]
 tags = "random"
@@ -29,10 +29,13 @@ sizing = "adaptive"
 
 [block.costs]
 announce = {{ value = "20 ns", source = "assumed: two stores" }}
-"take block" = {{ value = "{fence:.3f} ns", source = "measured: a fence" }}
-return = {{ value = "{fence:.3f} ns", source = "measured: a fence" }}
+"take block" = {{ value = "{take:.3f} ns", source = "measured: {took}" }}
+return = {{ value = "{release:.3f} ns", source = "measured: a fence behind a line that was stored" }}
 "dma start" = {{ value = "0 ns", source = "assumed: in the copy" }}
 """
+
+# Commands that the endpoint fetches together and ends behind one fence (`BURST` in gpu/memory.h).
+BURST = 8
 
 
 def calibrated(samples):
@@ -47,7 +50,7 @@ def calibrated(samples):
 
 def link(measured, negotiated):
     """The link's keys: where the PCIe link is known, a round trip is cut as the model cuts it."""
-    read, echo = measured["read"]["p50_ns"], measured["echo"]["p50_ns"]
+    read, echo = measured["read"]["mean_ns"], measured["echo"]["mean_ns"]
     # A word that the host stores is found by a load; the rest of the way there and back is the device's store.
     latency = max(echo - read, 0.0)
     told = "measured: a word there and back, less a load"
@@ -60,18 +63,55 @@ def link(measured, negotiated):
             "device_read": (read, f"{loaded}; plays no part, as registers are host memory")}
 
 
-def write(measured, negotiated, samples=200):
-    """Writes the plan, and gives its path."""
-    text = calibrated(samples)
-    fence = measured["fence"]["p50_ns"]
+def code(found, face, burst):
+    """What the controller's own code takes for a burst, nanoseconds: a turn on its own memory, less its loads of
+    commands there and its fence."""
+    interface, packets = face.split(",")[0], "packets" in face
+    at = {row["burst"]: row["p50_ns"] for row in found["trials"]["code"]
+          if row["interface"] == interface and row["bytes"] == 512 and (row["packet"] > 0) == packets}
+    least, most = min(at), max(at)
+    turn = at[least] + (at[most] - at[least]) * (burst - least) / (most - least)
+    own = found["link"]["own_read"]["mean_ns"] * 2 + (0 if packets else found["link"]["own_fence"]["mean_ns"])
+    return max(turn - own, 0.0)
+
+
+def burst_of(row):
+    """How many commands the endpoint finds together: what is in flight, but reads that arrive one by one."""
+    return 1 if row is None or "rate" in row else min(row["depth"], BURST)
+
+
+def parse(found, latency, row):
+    """What the endpoint's processor takes for a command, and of what: a burst of them shares it."""
+    link, face = found["link"], row["face"] if row else "nvme"
+    read, burst = link["read"]["mean_ns"], burst_of(row)
+    parts = {"the controller's code": code(found, face, burst)}
+    if "packets" not in face:
+        parts["a fence"] = link["fence"]["mean_ns"]
+    if "whole lines" in face:
+        parts["a fence with nothing before it"] = link["fence_alone"]["mean_ns"]
+    if burst > 1:
+        # One after the other: while a burst is looked for or fetched, none is worked on.
+        parts["loads of a burst"] = read if "whole lines" in face else 2 * read
+    elif not face.startswith("dcx"):
+        # The model stores a doorbell into the device; here the device loads it, and until then the host's store waits.
+        parts["a load in place of a doorbell's way"] = max(read - latency, 0)
+    elif "whole lines" not in face:
+        parts["an entry's second load"] = read
+    shared = f", shared by a burst of {burst}" if burst > 1 else ""
+    return sum(parts.values()) / burst, "measured: " + ", ".join(parts) + shared
+
+
+def write(found, row=None):
+    """Writes the plan by which a row is predicted, or all are driven, and gives its path."""
+    measured, negotiated, text = found["link"], found["machine"]["link"], found["host"]
     values = link(measured, negotiated)
-    values["copy"] = (measured["copy"]["p50_ns"], "measured: 4 KiB from the device's memory to the host's")
-    values["parse"] = (2 * fence, "measured: two fences, as each command takes; nothing else of its code")
+    values["copy"] = (measured["copy"]["mean_ns"], "measured: 4 KiB from the device's memory to the host's")
+    values["parse"] = parse(found, values["latency"][0], row)
     for key, (value, source) in values.items():
         line = f'{key} = {{ value = "{value:.3f} ns", source = "{source}" }}'
-        text, found = re.subn(rf"^{key} = .*$", line, text, flags=re.MULTILINE)
-        if found != 1:
-            raise Problem(f"{OUT / 'host.toml'}: {found} lines with the key {key}, one was expected")
+        text, many = re.subn(rf"^{key} = .*$", line, text, flags=re.MULTILINE)
+        if many != 1:
+            raise Problem(f"{OUT / 'host.toml'}: {many} lines with the key {key}, one was expected")
     if negotiated is not None:
         generation, lanes = negotiated
         text = text.replace("coherent = true", "coherent = false")
@@ -85,6 +125,9 @@ def write(measured, negotiated, samples=200):
     text = re.sub(r"^#.*\n", "# Written by `tools/gpu run`.\n", text, count=1)
     text = text.replace('name = "calibrated"', 'name = "endpoint"')
     text = re.sub(r'^about = .*$', f'about = "{name[0].upper()}{name[1:]}"', text, flags=re.MULTILINE)
+    block, took = parse(found, values["latency"][0], {"face": "block", "depth": 1})
+    more = OTHER_INTERFACES.format(release=measured["fence"]["mean_ns"], take=block - measured["fence"]["mean_ns"],
+                                   took=took.removeprefix("measured: ") + ", less the fence")
     path = OUT / "measured.toml"
-    path.write_text(text + OTHER_INTERFACES.format(fence=fence), encoding="utf-8")
+    path.write_text(text + more, encoding="utf-8")
     return path

@@ -23,14 +23,16 @@ def doorbell():
 class Endpoint:
     """A serving process, with a folder for its socket. It ends with the block that it is for."""
 
-    def __init__(self, program, interface, *more):
+    def __init__(self, program, interface, *more, cores=None):
+        """`cores`: which the driver is to have, and which the endpoint's own process."""
         self.command = [str(program), "--interface", interface, *more]
+        self.cores = cores
         self.folder = tempfile.TemporaryDirectory(prefix="doorbell-gpu-")
         self.socket = str(Path(self.folder.name) / "socket")
         self.process = None
 
     def __enter__(self):
-        command = [self.command[0], self.socket, *self.command[1:]]
+        command = [*self.pinned(1), self.command[0], self.socket, *self.command[1:]]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             self.name = self.line()
@@ -45,6 +47,9 @@ class Endpoint:
         self.process.wait()
         self.process.stdout.close()
         self.folder.cleanup()
+
+    def pinned(self, which):
+        return ["taskset", "-c", str(self.cores[which])] if self.cores else []
 
     def line(self):
         """The next thing that it says, without its name."""
@@ -63,7 +68,7 @@ class Endpoint:
         """Runs a job file's text on it; gives what doorbell said."""
         path = Path(self.folder.name) / "job.fio"
         path.write_text(job, encoding="utf-8")
-        command = [str(doorbell()), "run", "--verbose", str(path), "--world", "live", "--interface", interface,
+        command = [*self.pinned(0), str(doorbell()), "run", "--verbose", str(path), "--world", "live", "--interface", interface,
                    "--socket", self.socket, *more]
         said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
         if said.returncode != 0 or said.stderr:

@@ -250,6 +250,7 @@ def check_gpu():
     need("c++")
     debug_build()
     run("tools/gpu test")
+    run("tools/gpu page --check")
     run("tools/gpu run --cpu --short")
     try_to("tools/gpu compile")
 

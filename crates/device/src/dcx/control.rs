@@ -24,7 +24,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let grain = self.media.grain().unwrap_or(0);
         let grain = Grain::new()
             .with_bytes(grain as u16)
-            .with_more_bits((self.media.tag_bits() - WORD_BITS) as u16);
+            .with_more_bits((self.media.tag_bits() - WORD_BITS) as u8);
         self.port.store(block + GRAIN, grain.into_bits());
     }
 

@@ -34,7 +34,8 @@
 //!   of [`publish`](bus::DevicePort::publish).
 //! - A host that watches its buffers needs a flag at the end of each packet, stored after the rest of the
 //!   packet, also on a medium that keeps only stamps: [`bus::Posting::flags`]. One flag is enough if the
-//!   whole transfer arrives in order: [`bus::HostPort::arrival`].
+//!   whole transfer arrives in order: [`bus::HostPort::arrival`]; but a device may ask for more, whose own
+//!   writes overtake one another (`GRAIN.packet_log2`).
 
 mod pair;
 mod queue;
@@ -49,7 +50,7 @@ use core::cell::{Cell, RefCell};
 
 use bus::HostPort;
 use runtime::Span;
-use wire::dcx::registers::{GRAIN, Grain, ID, LIMITS, Limits, MAGIC};
+use wire::dcx::registers::{GRAIN, Grain, ID, LIMITS, Limits, MAGIC, PACKET_LOG2};
 
 pub use crate::nvme::Completion;
 pub use pair::Counters;
@@ -143,6 +144,13 @@ impl<P: HostPort> Driver<P> {
         }
         let limits = Limits::from_bits(port.read32(block + LIMITS).await);
         let grain = Grain::from_bits(port.read32(block + GRAIN).await);
+        if grain.packet_log2() != 0 && !PACKET_LOG2.contains(&grain.packet_log2()) {
+            return Err(InitError::Unsupported {
+                what: "GRAIN.packet_log2",
+                found: u64::from(grain.packet_log2()),
+                expected: "0, or packets of 128 bytes to 4 KiB",
+            });
+        }
         let geometry = beneath.geometry();
         if geometry.block_bytes != 1u32.checked_shl(limits.block_log2().into()).unwrap_or(0) {
             return Err(InitError::Unsupported {

@@ -54,10 +54,13 @@ impl Tagger {
         let tags = options.tags;
         let (Tags::Random { seed, .. } | Tags::Device { seed }) = tags;
         let seed = seed.wrapping_add(u64::from(queue));
-        let packet_bytes = match arrival {
+        // Smaller packets than either needs are whole in both.
+        let of_device = Some(grain.packet_log2()).filter(|log2| *log2 > 0).map(|log2| 1 << log2);
+        let of_link = match arrival {
             Arrival::InOrder => None,
             Arrival::ByPacket(bytes) => Some(bytes),
         };
+        let packet_bytes = of_device.into_iter().chain(of_link).min();
         let tagger = Tagger {
             tags,
             rng: RefCell::new(Rng::for_part(seed, "tags")),

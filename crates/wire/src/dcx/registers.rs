@@ -84,9 +84,16 @@ pub struct Grain {
     #[bits(16)]
     pub bytes: u16,
     /// Bits of its tag above 32.
-    #[bits(16)]
-    pub more_bits: u16,
+    #[bits(8)]
+    pub more_bits: u8,
+    /// The size of a packet, as a power of two, bytes, for a device whose writes may overtake one another on any
+    /// link, but where each aligned piece of that size lands at once. Zero: as the link delivers them.
+    #[bits(8)]
+    pub packet_log2: u8,
 }
+
+/// Packets that a device may ask for, as powers of two: those that [`crate::pcie::Pieces`] cuts.
+pub const PACKET_LOG2: core::ops::RangeInclusive<u8> = 7..=12;
 
 /// Shape of a queue.
 #[bitfield(u32)]

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use host::BlockDevice;
 use host::dcx::QueueOptions;
 use runtime::{Rng, Span};
+use wire::dcx::registers::Grain;
 
 use super::fake::{Answer, Traits};
 use super::world::{COMPLETIONS, World, options};
@@ -60,6 +61,24 @@ fn read_ends_with_last_packet_in_any_order() {
                 assert!(world.rt.now().since(begin) > gap * 3, "before the last has landed");
             }
             assert_eq!(queue.counters().arrivals, 24);
+        });
+    }
+}
+
+/// A device whose own writes overtake one another says so; on a link that keeps their order too, the read ends with
+/// the last packet.
+#[test]
+fn device_packet_size_gives_tags_per_packet_on_ordered_link() {
+    let gap = Span::us(2);
+    let asked = Grain::new().with_packet_log2(7).into_bits();
+    for (grain, least) in [(asked, gap * 3), (0, Span::ZERO)] {
+        let io = move |_, _: &_| Answer::Order(vec![3, 0, 2, 1], gap);
+        let world = World::new(None, Traits { grain, io: Box::new(io), ..Traits::default() });
+        world.rt.block_on(async {
+            let (_driver, queue) = world.queue(options(1)).await;
+            let begin = world.rt.now();
+            drop(world.read(&queue, 5, 512).await);
+            assert!(world.rt.now().since(begin) > least, "before the last has landed");
         });
     }
 }

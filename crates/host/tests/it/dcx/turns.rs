@@ -6,7 +6,7 @@ use bus::{Arena, HostPort, Memory};
 use host::dcx::{Driver, QueueOptions};
 use host::{BlockDevice, InitError, Kind};
 use runtime::Span;
-use wire::dcx::registers::Limits;
+use wire::dcx::registers::{Grain, Limits};
 use wire::{BusAddr, Lba};
 
 use super::fake::{Answer, Traits, Turns};
@@ -51,6 +51,18 @@ fn unsupported_dcx_limits_rejected() {
                 InitError::TooFewQueues { asked: 1, granted: 0 } => assert_eq!(register, ""),
                 other => panic!("{other}"),
             }
+        });
+    }
+    for packet_log2 in [1, 6, 13, 255] {
+        let grain = Grain::new().with_packet_log2(packet_log2).into_bits();
+        let world = World::new(None, Traits { grain, ..Traits::default() });
+        world.rt.block_on(async {
+            let error =
+                Driver::start(&world.host, 0, &world.beneath).await.err().expect("no such packets");
+            assert!(
+                matches!(error, InitError::Unsupported { what: "GRAIN.packet_log2", .. }),
+                "{error}"
+            );
         });
     }
     let world = World::new(None, Traits::default());
