@@ -37,6 +37,9 @@ return = {{ value = "{release:.3f} ns", source = "measured: a fence behind a lin
 # Commands that the endpoint fetches together and ends behind one fence (`BURST` in gpu/memory.h).
 BURST = 8
 
+# A command's pages are in itself up to two of them.
+PAGE = 4096
+
 
 def calibrated(samples):
     """The plan of the host's own costs, as `doorbell calibrate` writes it."""
@@ -84,21 +87,32 @@ def parse(found, latency, row):
     """What the endpoint's processor takes for a command, and of what: a burst of them shares it."""
     link, face = found["link"], row["face"] if row else "nvme"
     read, burst = link["read"]["mean_ns"], burst_of(row)
+    if face == "block":
+        return each_of_block(found), "measured: the controller's code for one more command of a block"
     parts = {"the controller's code": code(found, face, burst)}
     if "packets" not in face:
         parts["a fence"] = link["fence"]["mean_ns"]
     if "whole lines" in face:
         parts["a fence with nothing before it"] = link["fence_alone"]["mean_ns"]
-    if burst > 1:
-        # One after the other: while a burst is looked for or fetched, none is worked on.
-        parts["loads of a burst"] = read if "whole lines" in face else 2 * read
-    elif not face.startswith("dcx"):
+    if face.startswith("dcx"):
+        # The model's device polls entries whole, and works on none meanwhile, as this one does.
+        if "whole lines" not in face:
+            parts["a second load of entries"] = read
+    elif burst > 1:
+        # The model's device fetches while it works; this one does one thing after the other.
+        parts["loads of a burst"] = 2 * read
+        if row["bytes"] > 2 * PAGE:
+            parts["loads of lists of pages"] = burst * read
+    else:
         # The model stores a doorbell into the device; here the device loads it, and until then the host's store waits.
         parts["a load in place of a doorbell's way"] = max(read - latency, 0)
-    elif "whole lines" not in face:
-        parts["an entry's second load"] = read
     shared = f", shared by a burst of {burst}" if burst > 1 else ""
     return sum(parts.values()) / burst, "measured: " + ", ".join(parts) + shared
+
+
+def each_of_block(found):
+    """What one more command of a block takes of the controller's code; the block has costs of its own."""
+    return (code(found, "block", BURST) - code(found, "block", 1)) / (BURST - 1)
 
 
 def write(found, row=None):
@@ -125,9 +139,10 @@ def write(found, row=None):
     text = re.sub(r"^#.*\n", "# Written by `tools/gpu run`.\n", text, count=1)
     text = text.replace('name = "calibrated"', 'name = "endpoint"')
     text = re.sub(r'^about = .*$', f'about = "{name[0].upper()}{name[1:]}"', text, flags=re.MULTILINE)
-    block, took = parse(found, values["latency"][0], {"face": "block", "depth": 1})
-    more = OTHER_INTERFACES.format(release=measured["fence"]["mean_ns"], take=block - measured["fence"]["mean_ns"],
-                                   took=took.removeprefix("measured: ") + ", less the fence")
+    looked = max(measured["read"]["mean_ns"] - values["latency"][0], 0)
+    take = max(code(found, "block", 1) - each_of_block(found), 0) + looked
+    more = OTHER_INTERFACES.format(release=measured["fence"]["mean_ns"], take=take,
+                                   took="the controller's code for a block, and a load in place of a doorbell's way")
     path = OUT / "measured.toml"
     path.write_text(text + more, encoding="utf-8")
     return path
