@@ -172,7 +172,8 @@ and {blocks} blocks were written and verified, with resets.
 
 No interface of this program: the host stores 64 B and waits for the data, the GPU polls, fills and ends. *doorbell*: it
 polls a word, then a fence and a load of the entry; *acquired*: the word is loaded with acquire, without the fence;
-*entry*: it polls the entry itself. All words are checked.
+*entry*: it polls the entry itself. All words are checked. The host is done before the GPU's next look but one, so a
+round is two loads and what the GPU does besides: what the host does meanwhile does not show.
 
 ![A command there, its data and their end back](pictures/gpu-exchange.svg)
 
