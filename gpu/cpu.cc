@@ -90,6 +90,11 @@ class Thread : public Place {
     bool has_ended() override { return ended.load(std::memory_order_acquire); }
 
     bool may_see_whole_lines() const override { return false; }
+#if defined(__x86_64__)
+    bool stores_land_in_order_or_whole() const override { return true; }
+#else
+    bool stores_land_in_order_or_whole() const override { return false; }
+#endif
 
   private:
     static uint64_t run_trial(const Trial &trial, uint32_t which) { return ::run(trial, which); }

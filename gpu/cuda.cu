@@ -189,6 +189,7 @@ class Gpu : public Place {
     bool has_ended() override { return cudaStreamQuery(stream) != cudaErrorNotReady; }
 
     bool may_see_whole_lines() const override { return true; }
+    bool stores_land_in_order_or_whole() const override { return true; }
 
   private:
     template <Face FACE> void start_own(const Own &own) {

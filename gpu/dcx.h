@@ -185,18 +185,6 @@ ON_DEVICE bool lands_by_packets(const World &world, uint64_t at, uint32_t bytes)
     return at % (1u << world.packet_log2) == 0 && bytes % 16 == 0;
 }
 
-// A buffer that begins inside a packet: the words in place of tags are stored when all others are there.
-ON_DEVICE uint32_t store_tags_last(const World &world, uint64_t at, const uint32_t *medium, uint32_t words) {
-    uint32_t *host = world.host.word(at), packet = (1u << world.packet_log2) / 4;
-    auto is_tag = [&](uint32_t word) { return word + 1 == words || (at / 4 + word + 1) % packet == 0; };
-    for (uint32_t word = lane(); word < words; word += LANES)
-        if (!is_tag(word)) store_word(host + word, load_word(medium + word));
-    fence();
-    for (uint32_t word = lane(); word < words; word += LANES)
-        if (is_tag(word)) store_word(host + word, load_word(medium + word));
-    return dcx::NONE;
-}
-
 ON_DEVICE uint32_t Dcx::move(const World &world, DcxQueue &queue, const Entries &entries, uint32_t entry,
                              bool read) {
     uint64_t lba = entries.wide(entry, 2), at = entries.wide(entry, 4);
@@ -220,7 +208,7 @@ ON_DEVICE uint32_t Dcx::move(const World &world, DcxQueue &queue, const Entries 
         copy_words(host, medium, words);
         return dcx::NONE;
     }
-    if (world.packet_log2 != 0) return store_tags_last(world, at, medium, words);
+    // The last word is a tag in both ways; the host looks at it however many others it has.
     copy_words(host, medium, words - 1);
     endings[ended++] = {at, bytes, load_word(medium + words - 1)};
     return dcx::NONE;

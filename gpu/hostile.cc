@@ -119,7 +119,7 @@ void lie_in_dcx(Arena &arena, Dice &dice) {
             uint64_t at = dice.address();
             entry[2] = dice.number(MEDIUM_BYTES >> 9), entry[3] = dice.below(32) == 0;
             entry[4] = static_cast<uint32_t>(at), entry[5] = static_cast<uint32_t>(at >> 32);
-            entry[6] = 512 * dice.number(300);
+            entry[6] = dice.below(4) == 0 ? 4 * dice.number(130) : 512 * dice.number(300);
             entry[15] = i + 1 + 32 * dice.below(4);
         }
     }
@@ -157,7 +157,7 @@ uint32_t run(Face face, uint64_t seed, uint32_t turns) {
     Dice dice{seed};
     uint32_t worked = 0;
     for (uint32_t done = 0; done < turns; done += 256) {
-        Arena arena(face, dice.below(2) == 0, dice.below(2) == 0 ? 7 + dice.below(6) : 0);
+        Arena arena(face, dice.below(2) == 0, dice.below(2) == 0 ? 7 : 0);
         auto endpoint = std::make_unique<Endpoint>();
         endpoint->publish(arena.world);
         for (uint32_t i = 0; i < 256; i++) {

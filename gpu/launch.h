@@ -55,6 +55,10 @@ class Place {
     // Whether a look at a whole line may be believed to see it as it was at one moment: the loads of a processor
     // are of words.
     virtual bool may_see_whole_lines() const = 0;
+
+    // Whether the last word of a packet may be believed to be there after the rest of it: a GPU's lanes store it at
+    // once, and x86 keeps the order of a thread's stores.
+    virtual bool stores_land_in_order_or_whole() const = 0;
 };
 
 // Ends the process with words if there is no such place.

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 
 from . import check, plan, predict
-from .build import OUT
+from .build import OUT, ROOT
 from .problem import Problem
 from .serving import INTERFACES, Endpoint, doorbell
 
@@ -72,7 +72,7 @@ def machine(has_gpu):
     gpu = (said_by(name) or "one that nvidia-smi does not name") if has_gpu else ""
     return {"processor": model[0] if model else platform.machine(), "processors": os.cpu_count(),
             "kernel": platform.release(), "gpu": gpu or None, "link": negotiated() if gpu else None,
-            "pinned": spare_cores()}
+            "pinned": spare_cores(), "commit": said_by(["git", "-C", str(ROOT), "rev-parse", "HEAD"]) or None}
 
 
 def spare_cores():

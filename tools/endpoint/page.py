@@ -173,19 +173,20 @@ and {blocks} blocks were written and verified, with resets.
 No interface of this program: the host stores 64 B and waits for the data, the GPU polls, fills and ends. *doorbell*: it
 polls a word, then a fence and a load of the entry; *acquired*: the word is loaded with acquire, without the fence;
 *entry*: it polls the entry itself. All words are checked. The host is done before the GPU's next look but one, so a
-round is two loads and what the GPU does besides: what the host does meanwhile does not show.
+round is two loads and what the GPU does besides: what the host does meanwhile does not show. All data are loaded within
+the time, and tags in packets load them while others come. With a tag, the last words are stored apart.
 
 ![A command there, its data and their end back](pictures/gpu-exchange.svg)
 
 {exchange_part(found["trials"]["exchanges"])}
 ## Whether stores land in order
 
-The host looks at the last packet first, so a count is of what was caught, not of all.
+The host looks at the last packet first, so a count is of what was caught, not of all. One page, again and again.
 
 {order_part(found["trials"]["order"])}
 ## What polling takes from a copy
 
-Looks are counted from the launch on, so that few pollers show too few.
+Why few pollers look so seldom is not known.
 
 {load_part(found["trials"]["bandwidth"])}
 ## Doorbells and interrupts
@@ -197,14 +198,16 @@ reach here: this driver maps none of its memory.
 {doorbell_part(found["trials"])}
 ## The controller's own code
 
-A turn of the controller with all memory on the GPU, after turns without work. The prediction takes two loads there and
-a fence off it:
+A turn of the controller with all memory on the GPU, after turns without work. The prediction takes off it two loads
+there, one for each command, and the fence where there is one:
 
 {code_part(found["trials"]["code"])}
 ## The interfaces, reads that arrive at random
 
 {measure.RATE} reads a second with Poisson arrivals, 16 MiB: a host that submits as soon as a read has ended meets the
 device always at one point of its round of polls, and its median says where that is rather than how long a read takes.
+One run of each, in this order. The prediction leaves out the looks at registers between, and the code of turns without
+work.
 
 {arriving_part(arriving(found["rows"]))}
 ## The interfaces, so many reads in flight

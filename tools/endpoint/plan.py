@@ -68,13 +68,13 @@ def link(measured, negotiated):
 
 def code(found, face, burst):
     """What the controller's own code takes for a burst, nanoseconds: a turn on its own memory, less its loads of
-    commands there and its fence."""
+    commands and of data there, which the link's and the copy's costs have, and its fence."""
     interface, packets = face.split(",")[0], "packets" in face
     at = {row["burst"]: row["p50_ns"] for row in found["trials"]["code"]
           if row["interface"] == interface and row["bytes"] == 512 and (row["packet"] > 0) == packets}
     least, most = min(at), max(at)
     turn = at[least] + (at[most] - at[least]) * (burst - least) / (most - least)
-    own = found["link"]["own_read"]["mean_ns"] * 2 + (0 if packets else found["link"]["own_fence"]["mean_ns"])
+    own = found["link"]["own_read"]["mean_ns"] * (2 + burst) + (0 if packets else found["link"]["own_fence"]["mean_ns"])
     return max(turn - own, 0.0)
 
 
