@@ -86,10 +86,10 @@ pub struct Grain {
     /// Bits of its tag above 32.
     #[bits(8)]
     pub more_bits: u8,
-    /// The size of a packet, as a power of two, bytes, for a device whose writes may overtake one another on any
-    /// link. Each piece of that size lands at once if the buffer begins at a multiple of it; else the device
-    /// stores the last word of the transfer behind all others. Zero: as the link delivers them. Constant while the
-    /// device lives.
+    /// The size of a packet, as a power of two, bytes, for a device whose writes may overtake one another on
+    /// any link. Each piece of that size lands at once if the buffer begins at a multiple of it; else the
+    /// device stores the last word of the transfer behind all others. Zero: as the link delivers them.
+    /// Constant while the device lives.
     #[bits(8)]
     pub packet_log2: u8,
 }

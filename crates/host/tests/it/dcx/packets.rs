@@ -65,8 +65,8 @@ fn read_ends_with_last_packet_in_any_order() {
     }
 }
 
-/// A device whose own writes overtake one another says so; on a link that keeps their order too, the read ends with
-/// the last packet.
+/// A device whose own writes overtake one another has this in a register; on a link that keeps their order too,
+/// the read ends with the last packet.
 #[test]
 fn device_packet_size_gives_tags_per_packet_on_ordered_link() {
     let gap = Span::us(2);
