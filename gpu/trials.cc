@@ -11,6 +11,7 @@
 #include <ctime>
 #include <map>
 #include <pthread.h>
+#include <random>
 #include <sched.h>
 #include <sys/mman.h>
 #include <thread>
@@ -25,6 +26,8 @@ namespace {
 
 constexpr uint64_t PATIENCE_NS = 60ull * 1000000000u;
 constexpr uint32_t SPINS = 2000, COPIERS = 64, POLLERS = 64, CORES = 8;
+// The longest pause: a few rounds of a device that loads across a link.
+constexpr uint32_t PAUSE_NS = 8192;
 constexpr uint64_t LINE_BYTES = 4 * LINE_WORDS;
 
 uint64_t now() {
@@ -111,7 +114,9 @@ class Bench {
         munmap(cached.here, BYTES);
     }
 
-    // One command after the other: from its first store until all its data have been loaded.
+    // One command after the other: from its first store until its end is seen, and until all its data have been
+    // loaded. Between two of them the host waits for a time of random length, so that it does not always meet the
+    // device at the same point of its round of looks.
     void exchange(Request request, Completion completion, bool combine, uint32_t bytes, uint32_t rounds) {
         clear();
         Trial trial{};
@@ -121,17 +126,21 @@ class Bench {
                           cached.far(DATA), cached.far(COMPLETED)};
         uint32_t *entry = cached.word(ENTRY), *doorbell = rung.word(DOORBELL), *data = cached.word(DATA);
         uint32_t *completed = cached.word(COMPLETED), words = bytes / 4;
-        std::vector<uint32_t> samples;
+        std::vector<uint32_t> samples, seen;
         samples.reserve(rounds);
+        seen.reserve(rounds);
         uint64_t wrong = 0;
+        std::mt19937 pauses(1);
         place.start_trial(trial, 1);
         for (uint32_t round = 1; round <= rounds; round++) {
-            uint64_t begun = now();
+            uint64_t go = now() + pauses() % PAUSE_NS, begun;
+            while ((begun = now()) < go) {}
             for (uint32_t i = 0; i + 1 < ENTRY_WORDS; i++) __atomic_store_n(entry + i, round, __ATOMIC_RELAXED);
             store(entry + ENTRY_WORDS - 1, round);
             if (request != Request::entry) store(doorbell, round);
             if (combine) drive_out();
             await_data(completion, data, words, completed, round);
+            seen.push_back(static_cast<uint32_t>(std::min<uint64_t>(now() - begun, UINT32_MAX)));
             for (uint32_t i = 0; i < words; i++) wrong += __atomic_load_n(data + i, __ATOMIC_RELAXED) != round;
             samples.push_back(static_cast<uint32_t>(std::min<uint64_t>(now() - begun, UINT32_MAX)));
             // What came too early for its flag comes now: the next round must not meet it.
@@ -141,6 +150,9 @@ class Bench {
         std::printf("{\"request\": \"%s\", \"completion\": \"%s\", \"doorbell\": \"%s\", \"bytes\": %u, \"wrong\": %llu, ",
                     name(request), name(completion), combine ? "write combining" : "cached", bytes,
                     static_cast<unsigned long long>(wrong));
+        std::printf("\"pause_ns\": %u, \"seen\": {", PAUSE_NS);
+        print_samples(std::move(seen));
+        std::printf(", ");
         print_samples(std::move(samples));
     }
 

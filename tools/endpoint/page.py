@@ -55,6 +55,16 @@ def exchange_part(rows):
             + "\n" + table(("command", "end", "doorbell in memory", "512 B, p50 us", "p99 us"), lone))
 
 
+def exchange_words(rows):
+    """What a round is, which the trials have had in two ways."""
+    if "pause_ns" in rows[0]:
+        return (f"Before each the host pauses, for up to {rows[0]['pause_ns']} ns. The time is that until all data are "
+                "loaded, which\ntags in packets load while others come.\n")
+    return ("The host is done before the GPU's next look but one, so a round is two loads and what the GPU does besides: "
+            "what the\nhost does meanwhile does not show. All data are loaded within the time, and tags in packets load "
+            "them while others come.\n")
+
+
 def order_part(rows):
     cells = [(row["stores"], row["packet"], f"{row['overtaken']} of {row['rounds']}",
               f"{row['torn']} of {row['packets']}") for row in rows]
@@ -172,10 +182,9 @@ and {blocks} blocks were written and verified, with resets.
 
 No interface of this program: the host stores 64 B and waits for the data, the GPU polls, fills and ends. *doorbell*: it
 polls a word, then a fence and a load of the entry; *acquired*: the word is loaded with acquire, without the fence;
-*entry*: it polls the entry itself. All words are checked. The host is done before the GPU's next look but one, so a
-round is two loads and what the GPU does besides: what the host does meanwhile does not show. All data are loaded within
-the time, and tags in packets load them while others come. With a tag, the last words are stored apart.
+*entry*: it polls the entry itself. All words are checked. With a tag, the last words are stored apart.
 
+{exchange_words(found["trials"]["exchanges"])}
 ![A command there, its data and their end back](pictures/gpu-exchange.svg)
 
 {exchange_part(found["trials"]["exchanges"])}
