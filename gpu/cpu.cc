@@ -10,11 +10,7 @@
 #include <thread>
 #include <time.h>
 
-uint64_t nanoseconds() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
-}
+uint64_t nanoseconds() { return now(); }
 
 void waited(uint32_t looks) {
     constexpr uint32_t SPINS = 2000;
@@ -63,7 +59,7 @@ class Thread : public Place {
     void start_trial(const Trial &trial, uint32_t warps) override {
         for (uint32_t which = 0; which < warps; which++)
             trials.emplace_back([this, trial, which] {
-                uint64_t wrong = run_trial(trial, which);
+                uint64_t wrong = ::run(trial, which);
                 if (which == 0) counted = wrong;
             });
     }
@@ -97,8 +93,6 @@ class Thread : public Place {
 #endif
 
   private:
-    static uint64_t run_trial(const Trial &trial, uint32_t which) { return ::run(trial, which); }
-
     std::thread controller;
     std::vector<std::thread> trials;
     uint64_t counted = 0;

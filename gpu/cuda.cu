@@ -1,9 +1,7 @@
 // The controller as a kernel that does not end: one warp of a GPU.
 #include "launch.h"
 
-#include <algorithm>
 #include <cuda_runtime.h>
-#include <ctime>
 #include <thread>
 
 namespace {
@@ -18,7 +16,7 @@ struct Switch {
     uint32_t round, stored;
 };
 
-// One kernel a face: what the others do is not in the way of its instructions.
+// One kernel for each face: all three in one are larger than the instruction cache.
 template <Face FACE> __global__ void __launch_bounds__(LANES, 1) controller(World world, Switch *told) {
     world.face = FACE;
     Endpoint endpoint{};
@@ -44,16 +42,10 @@ template <Face FACE> __global__ void __launch_bounds__(LANES, 1) own_code(Own ow
     fence();
 }
 
-// Ends when it is told to, and stores a word as its last act.
+// Waits for the host's word, stores one and ends.
 __global__ void last_store(const uint32_t *told, uint32_t *stored, uint32_t round) {
     while (load_word(told) != round) {}
     store_word(stored, round);
-}
-
-uint64_t now() {
-    timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return static_cast<uint64_t>(at.tv_sec) * 1000000000u + static_cast<uint64_t>(at.tv_nsec);
 }
 
 void check(cudaError_t result, const char *doing) {
@@ -161,7 +153,7 @@ class Gpu : public Place {
             last_store<<<1, 1, 0, stream>>>(&told_there->round, &told_there->stored, round);
             check(cudaGetLastError(), "starting a kernel");
             check(cudaEventRecord(ended, stream), "an event");
-            // What launches has to have gone before it is timed.
+            // The launch must not be part of what is timed.
             for (uint64_t begun = now(); now() - begun < 20000;) {}
             std::thread([&] {
                 for (uint64_t begun = now(); now() - begun < 30000;) {}

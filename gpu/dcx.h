@@ -2,9 +2,9 @@
 //
 // The layouts are those of doorbell's `wire::dcx`; the idea is Dejan Vucinic et al., "DC Express: Shortest
 // Latency Protocol for Reading Phase Change Memory over PCI Express" (FAST 2014). This device chooses no tags,
-// never sleeps. The order in which the stores of many lanes become packets is nobody's to say: either the host wants
-// one tag, at the end of the data, which is stored behind a fence; or one at the end of each packet, of which the
-// device says how large they are, and no store waits for another.
+// never sleeps. Stores of many lanes become packets in any order. So a host has either one tag at the end of the data,
+// which the device stores after a fence, or one tag in each packet, without a fence. The device chooses, and
+// publishes the size of a packet.
 #pragma once
 
 #include "memory.h"
@@ -180,7 +180,7 @@ ON_DEVICE uint32_t Dcx::carry_out(const World &world, DcxQueue &queue, const Ent
     return dcx::DONE;
 }
 
-// Whether the lanes' stores of 16 bytes, side by side, are packets where the host has its tags.
+// Whether the lanes' stores of 16 bytes form the packets that the host has tags in.
 ON_DEVICE bool lands_by_packets(const World &world, uint64_t at, uint32_t bytes) {
     return at % (1u << world.packet_log2) == 0 && bytes % 16 == 0;
 }
@@ -204,11 +204,11 @@ ON_DEVICE uint32_t Dcx::move(const World &world, DcxQueue &queue, const Entries 
     }
     if (entries.word(entry, 1) != 0) return dcx::STALE_TAG;
     if (world.packet_log2 != 0 && lands_by_packets(world, at, bytes)) {
-        // The tags are in the data's way, and go with them.
+        // The data overwrite all tags.
         copy_words(host, medium, words);
         return dcx::NONE;
     }
-    // The last word is a tag in both ways; the host looks at it however many others it has.
+    // The last word is a tag in either mode, so storing it after a fence is enough.
     copy_words(host, medium, words - 1);
     endings[ended++] = {at, bytes, load_word(medium + words - 1)};
     return dcx::NONE;

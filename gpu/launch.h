@@ -5,9 +5,17 @@
 #include "probe.h"
 #include "trial.h"
 
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
+
+// Nanoseconds of the host's monotonic clock.
+inline uint64_t now() {
+    timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return static_cast<uint64_t>(at.tv_sec) * 1000000000u + static_cast<uint64_t>(at.tv_nsec);
+}
 
 // What is to be mapped for the device, and how it is found there.
 class Place {
@@ -33,17 +41,17 @@ class Place {
     // Starts to measure, and comes back at once. A measurement ends by itself.
     virtual void start_probe(const Probe &probe) = 0;
 
-    // Starts so many warps, or threads, on a trial, and comes back at once; waits for all of them to end by
-    // themselves, and gives what the first has counted as wrong.
+    // Starts a trial on `warps` warps or threads and returns at once. `end_trial` waits until all have ended, and
+    // returns the number of errors that the first one counted.
     virtual void start_trial(const Trial &trial, uint32_t warps) = 0;
     virtual uint64_t end_trial() = 0;
 
-    // Memory of this process whose stores go past its caches, combined, where there is such a kind; and where the
-    // device finds it. It lives as long as the place.
+    // Write-combining memory of this process, or ordinary memory where there is none; `there` is its address on the
+    // device. It lives as long as the place.
     virtual uint8_t *write_combining(uint64_t bytes, uint8_t *&there) = 0;
 
-    // Nanoseconds from the moment a poller saw the last store of a piece of work until the host is told in the
-    // device's own way that it has ended, waiting for that awake or asleep. None where there is no such way.
+    // Nanoseconds from the time a poller sees the last store of a kernel until the runtime reports that the kernel has
+    // ended, to a thread that polls or sleeps. Empty where there is no such runtime.
     virtual std::vector<uint32_t> wakes(bool asleep, uint32_t count) = 0;
 
     // Ends what was started. When this comes back nothing of it reaches memory.
@@ -56,8 +64,8 @@ class Place {
     // are of words.
     virtual bool may_see_whole_lines() const = 0;
 
-    // Whether the last word of a packet may be believed to be there after the rest of it: a GPU's lanes store it at
-    // once, and x86 keeps the order of a thread's stores.
+    // Whether a packet of 128 bytes whose last word is visible is visible as a whole. On a GPU this is measured, not
+    // promised; x86 keeps the order of a thread's stores.
     virtual bool stores_land_in_order_or_whole() const = 0;
 };
 

@@ -65,8 +65,8 @@ struct World {
     // A look at whole cache lines of host memory sees a line as it was at one moment: true of most machines,
     // promised by neither CUDA nor PCIe.
     bool whole_lines;
-    // Packets of data that land whole and by themselves, as a power of two; 0: nothing is known of them, and what
-    // ends a command is stored behind a fence. Promised by neither either.
+    // Size of a packet that is never seen in part, as a power of two; 0: unknown, and what ends a command is stored
+    // after a fence. Promised by neither CUDA nor PCIe.
     uint32_t packet_log2;
 };
 
@@ -94,8 +94,8 @@ struct Entries {
 
     // Fetches `count` entries of a ring of `entries`, from place `first` on, round its end if need be.
     ON_DEVICE void fetch(const uint32_t *ring, uint32_t first, uint32_t count, uint32_t entries) {
-        // All loads are given before the first is waited for: across a link each takes a round trip. What is put
-        // in `lines`, which lies in memory, has been waited for.
+        // Issues all loads before the first is used: each takes a round trip over the link. A store to `lines`, which
+        // is in local memory, waits for its load.
         Line fetched[BURST / 2];
 UNROLLED
         for (uint32_t pair = 0; pair < BURST / 2; pair++) {

@@ -1,5 +1,5 @@
-// The controller's own code: one warp is host and controller in turn, and all memory is the device's. What a turn takes
-// there, less its loads and its fence there, is what a turn across a link takes beside those.
+// Time of the controller's own code. One warp is host and controller in turn, and all memory is on the device. A turn
+// less its loads and its fence there is the part of a turn over a link that the link's costs do not cover.
 #pragma once
 
 #include "endpoint.h"
@@ -95,7 +95,7 @@ struct OwnHost {
     }
 };
 
-// Turns without work before each that has some: a controller that waits has its instructions and its state at hand.
+// Turns without work before each turn with work: a polling controller has its instructions and state in caches.
 constexpr uint32_t IDLE_TURNS = 40;
 
 // Gives the rounds in which the controller has found nothing to do, or data that are not the medium's.
@@ -111,7 +111,7 @@ template <Face FACE> ON_DEVICE uint64_t run_own(const Own &of) {
         fence();
         bool found = true;
         uint32_t before = 0;
-        // One call for all turns: the one that counts is no other code than those before.
+        // One call for all turns, so that the measured turn runs the same instructions.
         for (uint32_t turn = 0; turn <= IDLE_TURNS; turn++) {
             if (turn == IDLE_TURNS) host.ring(world, begun);
             before = ticks();

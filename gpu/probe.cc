@@ -22,12 +22,6 @@ namespace {
 constexpr uint64_t PATIENCE_NS = 60ull * 1000000000u;
 constexpr uint32_t SPINS = 2000;
 
-uint64_t now() {
-    timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return static_cast<uint64_t>(at.tv_sec) * 1000000000u + static_cast<uint64_t>(at.tv_nsec);
-}
-
 struct Result {
     double p50, p99, mean;
     uint64_t rounds, wrong_there, wrong_back;

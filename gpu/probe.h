@@ -1,4 +1,4 @@
-// What the link between host memory and the device costs, and whether it keeps the order that the protocols lean
+// What the link between host memory and the device costs, and whether it keeps the order that the protocols rely
 // on. The device's half; probe.cc has the host's.
 #pragma once
 
@@ -43,8 +43,8 @@ constexpr uint32_t STOP = 0xffffffffu;
 // How long the clock is compared with nanoseconds, whose counter of a GPU moves in steps of up to a microsecond.
 constexpr uint64_t TICKING_NS = 50000000;
 
-// A tick is what the clock of one multiprocessor counts. What is measured by it has to be used before it is read
-// again, or the compiler leaves it out: a load of which nobody wants the value is no load.
+// The clock of one multiprocessor. The result of a measured load must be used before the clock is read again: the
+// compiler removes a load whose value is unused.
 ON_DEVICE uint32_t ticks() {
 #if defined(__CUDA_ARCH__)
     uint32_t now;
@@ -68,7 +68,7 @@ ON_DEVICE uint64_t ticking() {
     return all;
 }
 
-// Goes on when the value is there. Without it a later look at the clock is taken while a load is still on its way.
+// Waits for a load. Without it the clock is read again while the load is in flight.
 ON_DEVICE void wait_for(uint32_t value) {
 #if defined(__CUDA_ARCH__)
     asm volatile("{.reg .pred never; setp.eq.u32 never, %0, 0xfffffffe; @never trap;}" ::"r"(value) : "memory");

@@ -30,12 +30,6 @@ constexpr uint32_t SPINS = 2000, COPIERS = 64, POLLERS = 64, CORES = 8;
 constexpr uint32_t PAUSE_NS = 8192;
 constexpr uint64_t LINE_BYTES = 4 * LINE_WORDS;
 
-uint64_t now() {
-    timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return static_cast<uint64_t>(at.tv_sec) * 1000000000u + static_cast<uint64_t>(at.tv_nsec);
-}
-
 uint32_t load(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 void store(uint32_t *at, uint32_t word) { __atomic_store_n(at, word, __ATOMIC_RELEASE); }
 
@@ -46,7 +40,7 @@ void drive_out() {
 #endif
 }
 
-// A core, or that it is nobody's business: what a thread starts is where the thread is.
+// Any core. A thread inherits the core of the thread that starts it.
 constexpr uint32_t ANY_CORE = UINT32_MAX;
 
 void pin(uint32_t core) {
@@ -156,8 +150,8 @@ class Bench {
         print_samples(std::move(samples));
     }
 
-    // How often, of so many bytes that are stored side by side or in order, a later packet is seen before an earlier
-    // one, and how often a packet of which the last word is there is not all there.
+    // Counts rounds in which a later packet is visible before an earlier one, and packets whose last word is visible
+    // before the rest. The data are 4 KiB, stored without a fence.
     void scatter(bool alone, uint32_t packet_bytes, uint32_t rounds) {
         clear();
         constexpr uint32_t WORDS = 1024;
@@ -208,7 +202,7 @@ class Bench {
                     static_cast<unsigned long long>(packets) * rounds, static_cast<unsigned long long>(torn));
     }
 
-    // So many warps copy while so many poll.
+    // Bandwidth of `copiers` warps while `pollers` warps poll host memory.
     void bandwidth(bool to_host, uint32_t copiers, uint32_t pollers, uint32_t bytes, uint32_t rounds) {
         clear();
         std::fill(cached.here + ENDED, cached.here + BYTES, uint8_t{0});
@@ -241,8 +235,8 @@ class Bench {
                     static_cast<double>(looks) / (static_cast<double>(took) / 1e9));
     }
 
-    // What a store to a doorbell costs: one after the other from so many cores, each its own or all the same one;
-    // and until it is there for all to see.
+    // Cost of stores to a doorbell: back to back from `cores` cores, to a line of each core or to one line of all; then
+    // of a store with a full fence.
     void doorbells(bool combine, bool watched, bool same, uint32_t cores, uint32_t first_core, uint32_t rounds) {
         clear();
         const Shared &rung = combine ? combining : cached;
@@ -296,7 +290,7 @@ class Bench {
         std::printf("}");
     }
 
-    // The controller's code, in ticks of the device's clock, which is said to be so long.
+    // Time of one turn of the controller with all memory on the device; `ns_a_tick` is from the probe.
     void code(Face face, uint32_t packet_log2, uint32_t burst, uint32_t bytes, double ns_a_tick) {
         constexpr uint32_t ROUNDS = 2000;
         uint8_t *own = reinterpret_cast<uint8_t *>(medium), *window = own + OWN_BYTES, *blocks = window + OWN_WINDOW;
@@ -395,7 +389,7 @@ void order(Bench &bench, uint32_t rounds) {
     for (bool alone : {false, true})
         for (uint32_t packet : {16u, 32u, 64u, 128u, 256u, 512u}) {
             std::printf("%s", between);
-            // The sizes that a protocol would build on have to stand longer.
+            // More rounds for the sizes that a protocol would use.
             bench.scatter(alone, packet, packet == 64 || packet == 128 ? 4 * rounds : rounds);
             between = ",\n    ";
         }

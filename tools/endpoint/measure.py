@@ -14,11 +14,11 @@ from .serving import INTERFACES, Endpoint, doorbell
 
 # What is driven, by which options of the endpoint, and whether at all lengths and depths.
 FACES = (("nvme", (), True), ("dcx", (), True), ("block", (), True))
-# What leans on more than is promised, and is tried where nothing was seen to break it.
-LEANING = (("dcx", ("--whole-lines",), False), ("dcx", ("--packets", "128"), False),
+# Options that rely on properties that are not guaranteed. Measured only if no violation was found.
+UNGUARANTEED = (("dcx", ("--whole-lines",), False), ("dcx", ("--packets", "128"), False),
            ("dcx", ("--whole-lines", "--packets", "128"), True))
 
-# Where the driver runs, and where the endpoint's own process waits for its end, if there are so many cores.
+# Cores of the driver and of the endpoint's own process, on a machine that has more.
 DRIVER_CORE, ENDPOINT_CORE = 2, 4
 
 
@@ -90,7 +90,7 @@ def probed(program, rounds):
         broken = found[name]["too_early_back"] + (0 if name == "entry_at_once" else found[name]["too_early_there"])
         if broken:
             raise Problem(f"{name}: {broken} words of {found[name]['rounds']} transfers came after their flag: "
-                          "the order that every protocol leans on is not kept")
+                          "the order that every protocol requires is violated")
     return found
 
 
@@ -102,12 +102,12 @@ def said_in_json(command):
 
 
 def tried(program, rounds, link):
-    """What the trials have said."""
+    """Results of the trials."""
     command = [program, "--rounds", rounds, "--ns-a-tick", link["ns_a_tick"]]
     return said_in_json(command + (["--core", DRIVER_CORE] if spare_cores() else []))
 
 
-# Reads a second that arrive at random: so few that they seldom meet. A device that polls has no phase to fall into.
+# Poisson arrivals a second: few enough that reads rarely queue. Their phase in the device's polling loop is random.
 RATE = 20_000
 
 
@@ -138,18 +138,18 @@ def measured(served, row, seconds, path):
     return row
 
 
-def leans_safely(found):
-    """Whether no line was seen in parts, nor a packet of 128 bytes."""
+def may_rely(found):
+    """Whether no torn line and no torn packet of up to 128 bytes was found."""
     torn = sum(row["torn"] for row in found["trials"]["order"] if row["packet"] <= 128)
     return bool(found["machine"]["gpu"]) and found["link"]["entry_at_once"]["too_early_there"] == 0 and torn == 0
 
 
-def faces(program, path, size, leaning, keep):
+def faces(program, path, size, may_rely_on_more, keep):
     """Every interface, length and depth: verified first, then measured, and kept."""
     rows, blocks = [], {}
     cores = (DRIVER_CORE, ENDPOINT_CORE) if spare_cores() else None
     print(f"  {'':26} {'':9} {'of':>5} {'bytes':>6} {'depth':>5} {'rate':>6} {'p50 us':>10} {'p99 us':>10} {'IOPS':>11}")
-    for interface, more, all_of_it in FACES + (LEANING if leaning else ()):
+    for interface, more, all_of_it in FACES + (UNGUARANTEED if may_rely_on_more else ()):
         name = ", ".join([interface, *(word[2:].replace("-", " ") for word in more if word.startswith("--"))])
         with Endpoint(program, interface, *more, "--megabytes", str(size.megabytes), cores=cores) as served:
             blocks[name] = sum(check.verified(served.run(check.mixed(depth, operations), interface,
@@ -197,7 +197,7 @@ def everything(programs, size, gpu, also_predict):
     keep("host", plan.calibrated(size.samples))
     path = plan.write(found)
     print(f"the plan is {path.relative_to(OUT.parents[1])}; random reads and writes:")
-    faces(endpoint, path, size, leans_safely(found), keep)
+    faces(endpoint, path, size, may_rely(found), keep)
     if also_predict:
         predict.everything(found)
     print(f"all of it is in {result.relative_to(OUT.parents[1])}; nothing was adjusted to what was measured")

@@ -8,6 +8,11 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 920, 400, 70, 310, 40, 50
 COLOURS = ("#0060a8", "#c04000", "#208040", "#8030a0", "#a08000", "#606060")
 
 
+def size(value):
+    """1024 as 1 KiB."""
+    return f"{value / 1024:g} KiB" if value >= 1024 else f"{value:g} B"
+
+
 @dataclass
 class Line:
     """A name, points (x, y), a colour by its number, and whether it is a prediction, which is dashed."""
