@@ -132,6 +132,9 @@ impl Channel {
                         self.wait(Until::Writable, end, "room for a message")?;
                     }
                     io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                        return Err(SessionError::Closed);
+                    }
                     _ => return Err(SessionError::system("sending a message")(error)),
                 },
             }

@@ -64,6 +64,9 @@ pub enum SessionError {
         /// Error of the system.
         error: io::Error,
     },
+    /// The peer has closed the connection: a message to it can't be sent.
+    #[error("the other end has closed the connection")]
+    Closed,
     /// The peer has closed the connection in the middle of a message.
     #[error("the other end has gone in the middle of a message")]
     CutOff,

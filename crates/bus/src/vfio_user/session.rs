@@ -170,6 +170,8 @@ impl Session {
                 Ok(None) => {}
                 Ok(Some(Ended::Device)) => return Ended::Device,
                 Ok(Some(ended)) => break ended,
+                // A client that has closed its socket before a reply has gone like any other.
+                Err(SessionError::Closed) => break Ended::Gone,
                 Err(why) => break Ended::LetGo(why),
             }
         };

@@ -1,5 +1,6 @@
 //! Versions, regions, interrupts, several clients: messages and their replies.
 
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -238,6 +239,20 @@ fn second_client_is_rejected_and_can_reconnect() {
     drop(first);
     server.log_has_within("waiting for a client");
     Raw::greeted(&server.socket).read32(0);
+}
+
+#[test]
+fn client_that_closes_before_a_reply_has_disconnected() {
+    let folder = Folder::new("vfu-closed");
+    let mut server = serve(&folder, None);
+    let mut raw = Raw::greeted(&server.socket);
+    server.expect_event("client connected");
+    // As a client that exits before it has read a reply, but at a moment of the test's choice.
+    raw.socket.shutdown(Shutdown::Read).expect("a socket");
+    raw.send(command::DEVICE_INFO, &[DeviceInfo::default().as_bytes()], &[]);
+    server.expect_event("client disconnected");
+    server.expect_event("waiting for a client");
+    assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }
 
 #[test]
