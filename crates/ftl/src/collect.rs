@@ -102,6 +102,8 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         let mut parts = parts.iter();
         let mut part = parts.next();
+        let mut gathered = core::mem::take(&mut state.collection.gathered);
+        let before = gathered.len();
         for at in found {
             let place = self.layout.place(*at);
             while part.is_some_and(|part| part.page != place.page) {
@@ -113,12 +115,19 @@ impl<P: Pages> Inner<P> {
             let good = part.is_some_and(|part| matches!(part.seen, PageRead::Good { .. }));
             let logical =
                 if good { Some(self.pages.logical(place)) } else { state.lost(*at, lost) };
-            if let Some(logical) = logical
-                && state.is_still_at(logical, *at)
-            {
-                state.collection.gathered.push((*at, logical));
+            gathered.extend(logical.map(|logical| (*at, logical)));
+        }
+        // By themselves, so that reads of a map that no CPU cache holds overlap.
+        let mut kept = before;
+        for next in before..gathered.len() {
+            let (at, logical) = gathered[next];
+            if state.is_still_at(logical, at) {
+                gathered[kept] = (at, logical);
+                kept += 1;
             }
         }
+        gathered.truncate(kept);
+        state.collection.gathered = gathered;
     }
 
     /// Owners of unreadable locations, for a cached map: location and unit.

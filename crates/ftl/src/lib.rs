@@ -112,6 +112,7 @@ mod mapping;
 mod mount;
 mod moves;
 mod named;
+mod nearby;
 mod options;
 mod pages;
 mod parts;

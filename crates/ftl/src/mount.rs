@@ -13,6 +13,7 @@ use runtime::{Rt, Span};
 use crate::content::{Holds, NUMBER, PAD, TRIM, UNCOMMITTED, holds};
 use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, WritePointer};
+use crate::nearby::Nearby;
 use crate::options::{MountError, Options};
 use crate::pages::{Header, Page, PageRead, Pages, Part, Shape, Source, Tag, Unit};
 use crate::policy::{Heat, Stream};
@@ -463,9 +464,7 @@ impl State {
     /// Counts the valid units of all superblocks, from the map.
     fn count_valid(&mut self) -> Result<(), MountError> {
         if self.cached().is_none() {
-            for part in 0..self.chunks.len() as u32 {
-                self.claim_entries(part)?;
-            }
+            self.claim_entries()?;
             for chunk in 0..self.chunks.len() {
                 self.claim(self.chunks[chunk])?;
             }
@@ -476,17 +475,33 @@ impl State {
         Ok(())
     }
 
-    /// Claims the locations in one map part. On a large new drive hardly any part holds entries.
-    fn claim_entries(&mut self, part: u32) -> Result<(), MountError> {
-        let entries = self.entries(part);
-        if is_blank(entries) {
-            return Ok(());
+    /// Claims the locations in all map parts. On a large new drive hardly any part holds entries.
+    fn claim_entries(&mut self) -> Result<(), MountError> {
+        let units = self.layout.shape.all_units();
+        let (mut nearby, mut claimed) = (Nearby::new(units), Ok(()));
+        let mut claim = |state: &mut State, at| {
+            if claimed.is_ok() {
+                claimed = state.claim(at);
+            }
+        };
+        for part in 0..self.chunks.len() as u32 {
+            let entries = self.entries(part);
+            if is_blank(entries) {
+                continue;
+            }
+            for place in 0..entries.len() {
+                let at = self.entries(part)[place].wrapping_sub(1);
+                if at == NONE {
+                    continue;
+                }
+                if u64::from(at) >= units {
+                    return Err(MountError::Map);
+                }
+                nearby.put(at, at, |at| claim(self, at));
+            }
         }
-        for place in 0..entries.len() {
-            let at = self.entries(part)[place].wrapping_sub(1);
-            self.claim(at)?;
-        }
-        Ok(())
+        nearby.finish(|at| claim(self, at));
+        claimed
     }
 
     /// Marks a location as valid. It must not be valid already.

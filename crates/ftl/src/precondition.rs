@@ -16,6 +16,7 @@ use runtime::Rng;
 
 use crate::ftl::Inner;
 use crate::layout::WritePointer;
+use crate::nearby::Nearby;
 use crate::options::Error;
 use crate::pages::{Pages, Steps};
 use crate::state::State;
@@ -32,7 +33,7 @@ impl<P: Pages> Inner<P> {
         // A permutation walk over all units.
         let steps = Steps { step: coprime(units, &mut rng), of: units };
         let mut next = steps.after(rng.below(units.into()) as u32, 1);
-        let mut map = Sorter::new(units);
+        let mut map = Nearby::new(units.into());
         if let Some(cached) = self.state.borrow_mut().cached_mut() {
             cached.laid = Some(alloc::vec![0; units as usize]);
         }
@@ -41,7 +42,7 @@ impl<P: Pages> Inner<P> {
             // Yield between steps of long work.
             self.rt.yield_now().await;
         }
-        map.finish(&mut self.state.borrow_mut());
+        map.finish(|(logical, unit)| self.state.borrow_mut().put(logical, unit));
         if self.state.borrow().cached().is_some() {
             self.checkpoint().await?;
             if let Some(cached) = self.state.borrow_mut().cached_mut() {
@@ -63,7 +64,7 @@ impl<P: Pages> Inner<P> {
         superblock: u32,
         valid: u32,
         (mut next, steps): (u32, Steps),
-        map: &mut Sorter,
+        map: &mut Nearby<(u32, u32)>,
         rng: &mut Rng,
     ) -> u32 {
         let mut state = self.state.borrow_mut();
@@ -89,7 +90,7 @@ impl<P: Pages> Inner<P> {
                     if is_chosen {
                         wanted -= 1;
                         chosen[at / 64] |= 1 << (at % 64);
-                        map.put(state, next, unit);
+                        map.put(next, (next, unit), |(logical, unit)| state.put(logical, unit));
                         state.supers.set_valid(unit);
                         next = steps.after(next, 1);
                     }
@@ -101,39 +102,6 @@ impl<P: Pages> Inner<P> {
         }
         state.supers.all[superblock as usize].filled = state.next_sequence;
         next
-    }
-}
-
-/// Gathers map entries into runs of nearby units. One by one they would be spread over a map that no CPU
-/// cache holds.
-struct Sorter {
-    shift: u32,
-    runs: Vec<Vec<(u32, u32)>>,
-}
-
-/// Number of runs, and of entries gathered in each.
-const RUNS: u32 = 256;
-const RUN: usize = 2048;
-
-impl Sorter {
-    fn new(units: u32) -> Sorter {
-        let shift = (32 - units.leading_zeros()).saturating_sub(RUNS.ilog2());
-        let run = |_| Vec::with_capacity(RUN);
-        Sorter { shift, runs: (0..=(units >> shift)).map(run).collect() }
-    }
-
-    #[inline]
-    fn put(&mut self, state: &mut State, logical: u32, unit: u32) {
-        let run = &mut self.runs[(logical >> self.shift) as usize];
-        run.push((logical, unit));
-        if run.len() == RUN {
-            run.drain(..).for_each(|(logical, unit)| state.put(logical, unit));
-        }
-    }
-
-    fn finish(self, state: &mut State) {
-        let rest = self.runs.into_iter().flatten();
-        rest.for_each(|(logical, unit)| state.put(logical, unit));
     }
 }
 

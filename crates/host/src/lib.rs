@@ -83,6 +83,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Kind::Refused`] or [`Kind::OutOfRange`]; `why` is the rule that the transfer breaks.
+    #[inline]
     pub fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         let bytes = buffer.bytes() as u64;

@@ -56,7 +56,8 @@ impl Rng {
         assert!(n > 0, "a draw needs at least one outcome");
         loop {
             let wide = u128::from(self.next_u64()) * u128::from(n);
-            if wide as u64 >= n.wrapping_neg() % n {
+            // The bound of what is drawn again, 2^64 mod n, is below n: most draws need no division.
+            if wide as u64 >= n || wide as u64 >= n.wrapping_neg() % n {
                 return (wide >> 64) as u64;
             }
         }

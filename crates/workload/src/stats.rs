@@ -61,6 +61,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
+    #[inline]
     pub fn record(&mut self, latency: Span) {
         let ns = latency.as_ns();
         self.histogram.get_or_insert_with(histogram).saturating_record(ns);
@@ -159,6 +160,7 @@ impl Recorder {
     }
 
     /// Records an operation that took `total` and completed `at` after the measurement's beginning.
+    #[inline]
     pub fn record(&mut self, at: Span, total: Span, bytes: u32) {
         self.total.record(total);
         self.bytes += u64::from(bytes);

@@ -110,6 +110,7 @@ impl HostPort for LiveHost {
         }
     }
 
+    #[inline]
     fn is_gone(&self) -> bool {
         match &self.far {
             Far::Shared { gone, .. } => gone.get(),

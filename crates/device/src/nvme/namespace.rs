@@ -140,6 +140,7 @@ pub(super) struct Place {
 
 impl Place {
     /// The namespace, unless hidden.
+    #[inline]
     pub fn allocated(&self) -> Option<Namespace> {
         self.namespace.get().filter(|_| self.door.get() != Door::Hidden)
     }

@@ -1,6 +1,7 @@
 //! Preconditioned blocks: filled without writes, with spare bytes computed from a few numbers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ftl::{Header, Row, Shape, Steps};
@@ -30,18 +31,26 @@ impl Block {
     fn holds(&self, unit: u32) -> bool {
         self.chosen[(unit / 64) as usize] >> (unit % 64) & 1 != 0
     }
+
+    /// Number of mapped units among these.
+    fn held(&self, units: Range<u32>) -> u32 {
+        let mut count = 0;
+        let mut unit = units.start;
+        while unit < units.end {
+            let here = (64 - unit % 64).min(units.end - unit);
+            let word = self.chosen[(unit / 64) as usize] >> (unit % 64) << (64 - here);
+            (count, unit) = (count + word.count_ones(), unit + here);
+        }
+        count
+    }
 }
 
 impl Laid for Block {
     fn spare(&self, page: u32, out: &mut [u8]) {
         let row = page / self.group;
-        let (sequence, mut next) = self.rows[row as usize];
+        let (sequence, next) = self.rows[row as usize];
         let first = page * self.units;
-        for unit in row * self.group * self.units..first {
-            if self.holds(unit) {
-                next = self.steps.after(next, 1);
-            }
-        }
+        let mut next = self.steps.after(next, self.held(row * self.group * self.units..first));
         let logicals = (first..first + self.units).map(|unit| {
             if !self.holds(unit) {
                 return u32::MAX;
@@ -97,6 +106,24 @@ impl Filling {
             if filling.rows.len() == rows {
                 let full = self.0.remove(&at).expect("just filled");
                 nand.lay(at, Arc::new(full)).expect("an erased block of the right chips");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_units_of_any_range_are_counted() {
+        let chosen = vec![0x8000_0000_0000_0001, u64::MAX, 0xaaaa_aaaa_aaaa_aaaa];
+        let steps = Steps { step: 1, of: 1 };
+        let block = Block { erases: 0, group: 1, units: 1, steps, rows: Vec::new(), chosen };
+        for start in 0..=192 {
+            for end in start..=192 {
+                let one_by_one = (start..end).filter(|unit| block.holds(*unit)).count();
+                assert_eq!(block.held(start..end) as usize, one_by_one, "{start}..{end}");
             }
         }
     }

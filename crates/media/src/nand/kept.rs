@@ -376,6 +376,7 @@ impl Nand {
                     put(place as u32 * apart, run);
                 }
             }
+            Held::Packed(packed) if packed.is_zero(from, kept) => {}
             Held::Packed(packed) => {
                 let (mut some, all) = ([0; STAMP_BYTES], self.spec.keep == Keep::Everything);
                 let apart = if all { STAMP_BYTES as u32 } else { apart };

@@ -21,6 +21,8 @@ pub(super) struct Room {
 
 pub(super) struct Packed {
     columns: Box<[u16]>,
+    /// Number of columns at the beginning of a row that are zero in all rows.
+    zeros: usize,
     stride: usize,
     bytes: Box<[u8]>,
 }
@@ -70,12 +72,12 @@ impl Rows {
                 kept.len() - 1
             }) as u16
         });
-        let columns = columns.collect();
+        let columns: Box<[u16]> = columns.collect();
         let mut bytes = Vec::with_capacity(kept.len() * count);
         for row in self.bytes.chunks_exact(self.width) {
             bytes.extend(kept.iter().map(|column| row[*column]));
         }
-        Packed { columns, stride: kept.len(), bytes: bytes.into() }
+        Packed { zeros: zeros_of(&columns), columns, stride: kept.len(), bytes: bytes.into() }
     }
 
     fn are_equal(&self, a: usize, b: usize) -> bool {
@@ -87,7 +89,13 @@ impl Packed {
     /// The same rows, each behind this number of zeros.
     pub(super) fn behind_zeros(self, zeros: usize) -> Packed {
         let columns = std::iter::repeat_n(ONE_VALUE, zeros).chain(self.columns);
-        Packed { columns: columns.collect(), ..self }
+        Packed { columns: columns.collect(), zeros: zeros + self.zeros, ..self }
+    }
+
+    /// Returns true if these bytes of every row are known to be zero, without reading a row.
+    #[inline]
+    pub(super) fn is_zero(&self, from: usize, bytes: usize) -> bool {
+        from + bytes <= self.zeros
     }
 
     /// Fills `out` with a row's bytes from `from` on.
@@ -129,8 +137,13 @@ impl Packed {
             column => column & 0x7f00 == 0,
         };
         let fits = bytes.len() == stride * rows && columns.iter().all(good);
-        fits.then(|| Packed { columns, stride, bytes: bytes.into() })
+        fits.then(|| Packed { zeros: zeros_of(&columns), columns, stride, bytes: bytes.into() })
     }
+}
+
+/// Number of leading columns that are zero in all rows.
+fn zeros_of(columns: &[u16]) -> usize {
+    columns.iter().position(|column| *column != ONE_VALUE).unwrap_or(columns.len())
 }
 
 #[cfg(test)]
@@ -152,6 +165,18 @@ mod tests {
         let mut middle = [0; 6];
         packed.copy(5, 7, &mut middle);
         assert_eq!(middle, rows.row(5)[7..13]);
+    }
+
+    #[test]
+    fn leading_zeros_of_packed_rows_are_known() {
+        let bytes = (0..8_u8).flat_map(|row| [0, 0, 0, row, 0, 7]).collect();
+        let packed = Rows { width: 6, bytes }.pack(&mut Room::default());
+        let bytes = packed.to_bytes();
+        let again = Packed::from_bytes(&bytes, 6, 8).expect("just packed");
+        for (packed, zeros) in [(packed, 3), (again, 3)].map(|(p, n)| (p.behind_zeros(2), n + 2)) {
+            assert!(packed.is_zero(0, zeros) && packed.is_zero(zeros - 1, 1));
+            assert!(!packed.is_zero(0, zeros + 1) && !packed.is_zero(zeros, 1));
+        }
     }
 
     proptest! {

@@ -228,6 +228,7 @@ impl CopyTo {
 /// # Errors
 /// Invalid Opcode for an unknown command; Invalid Field for a fused one, one with a scatter gather list for
 /// metadata, or reserved values of a reservation command.
+#[inline]
 pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
     // Each variant is built in place: a later move would be piece by piece.
     let access = || Access::parse(sqe);

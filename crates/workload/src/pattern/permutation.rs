@@ -46,6 +46,7 @@ impl Permutation {
     ///
     /// # Panics
     /// If `at` is not below `n`.
+    #[inline]
     pub fn at(&self, at: u64) -> u64 {
         assert!(at < self.n, "position {at} of {}", self.n);
         let mut place = self.round_trip(at);

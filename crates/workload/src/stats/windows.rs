@@ -65,6 +65,7 @@ impl Windows {
     }
 
     /// Counts an operation that took `took` and completed `at` after the beginning.
+    #[inline]
     pub fn count(&mut self, at: Span, bytes: u32, took: Span) {
         let window = self.window_at(at);
         if window >= WINDOWS_MAX {

@@ -47,6 +47,7 @@ const fn slots(addr: BusAddr, page_bytes: u64) -> u64 {
 }
 
 /// A page size comes from CC.MPS or the host's own configuration, never from a command.
+#[inline]
 const fn assert_page(page_bytes: u64) {
     assert!(
         page_bytes.is_power_of_two() && page_bytes >= PAGE_BYTES_MIN,

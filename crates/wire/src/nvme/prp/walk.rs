@@ -74,6 +74,7 @@ impl PrpWalk {
     ///
     /// # Panics
     /// If `page_bytes` isn't a power of two of at least 4096.
+    #[inline]
     pub fn new(
         prp1: BusAddr,
         prp2: BusAddr,
@@ -101,6 +102,7 @@ impl PrpWalk {
     }
 
     /// Returns the next step, or `None` at the end.
+    #[inline]
     pub fn step(&mut self) -> Option<Step> {
         if let Some(first) = self.first.take() {
             return Some(Step::Segment(first));
