@@ -45,7 +45,7 @@ mod tests {
     use alloc::collections::BTreeSet;
 
     #[test]
-    fn each_item_arrives_once_beside_its_neighbours() {
+    fn every_item_arrives_once() {
         for places in [1, 255, 256, 257, 100_000] {
             let (mut nearby, mut seen) = (Nearby::new(places), BTreeSet::new());
             let step = (places as u32 / 2) | 1;

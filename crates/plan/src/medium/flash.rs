@@ -119,11 +119,16 @@ fn capacity_behind(bridge: Option<&BridgeOf>, bytes: u64) -> u64 {
     })
 }
 
-/// Flash behind a bridge must be fresh and without a state file.
+/// Flash behind a bridge must be fresh, without a state file and without hints.
 fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<BridgeOf> {
     let expected = "medium.flash.start = \"fresh\" and no medium.flash.state behind a bridge";
     if flash.start != Start::Fresh || flash.state.is_some() {
         fields.error("bridge", "flash that has been used", expected);
+        return None;
+    }
+    if flash.software.hints {
+        let found = "medium.flash.hints = true";
+        fields.error("bridge", found, "false: a bridge passes no hints to its controllers");
         return None;
     }
     if u64::from(bridge.stripe_bytes) > flash.capacity_bytes() {

@@ -121,6 +121,11 @@ fn hints_need_reserve_buffer_and_separate_streams() {
         let errors = with(&[(key, value)]).expect_err(key);
         assert!(errors.ends_with(expected), "{errors}");
     }
+    let bridge = r#"{controllers=3, stripe="8 KiB", queue=128, conversion="2 us", command="0 ns", link="600 MB/s"}"#;
+    let errors = with(&[("medium.bridge", bridge)]).expect_err("no hints there");
+    let expected = "medium.bridge: found medium.flash.hints = true, \
+                    expected false: a bridge passes no hints to its controllers";
+    assert!(errors.ends_with(expected), "{errors}");
     let short = [("medium.flash.word_lines", "2"), ("medium.flash.spare_per_mille", "900")];
     let errors = with(&short).expect_err("superblocks of few rows");
     let expected = "medium.flash.hints: found true, with superblocks of 4 rows, \

@@ -71,8 +71,9 @@ fn programmed(software: &[(usize, &FlashSoftware)], names: &[String]) -> Markup 
 /// A row of the table: name, field, unit, value in that unit.
 type Row = (&'static str, &'static str, Unit, fn(&FlashSoftware) -> u64);
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     ("units written by the host", "host_units", Unit::Count, |of| of.host_units),
+    ("of them, placed by a hint", "hinted_units", Unit::Count, |of| of.hinted_units.unwrap_or(0)),
     ("units programmed for the host", "programmed_units", Unit::Count, |of| of.programmed_units),
     ("units copied by the collector", "copied_units", Unit::Count, |of| of.copied_units),
     ("units of the software's own data", "meta_units", Unit::Count, |of| of.meta_units),
