@@ -1,4 +1,4 @@
-//! Changes to a table that no CPU cache holds, gathered by place: one by one they would be spread over all of it.
+//! Changes to a table that no CPU cache holds, gathered by place: one by one they would be spread over it.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ impl<T> Nearby<T> {
         Nearby { shift, runs: (0..=(places >> shift)).map(run).collect() }
     }
 
-    /// Adds an item of a place. When there are enough nearby, `each` gets them, in the order of their arrival.
+    /// Adds an item of a place. When there are enough nearby, `each` gets them, in the order of arrival.
     ///
     /// # Panics
     /// If the place is out of range.

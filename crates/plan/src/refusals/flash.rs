@@ -121,7 +121,8 @@ fn hints_need_reserve_buffer_and_separate_streams() {
         let errors = with(&[(key, value)]).expect_err(key);
         assert!(errors.ends_with(expected), "{errors}");
     }
-    let bridge = r#"{controllers=3, stripe="8 KiB", queue=128, conversion="2 us", command="0 ns", link="600 MB/s"}"#;
+    let bridge = "{controllers=3, stripe='8 KiB', queue=128, conversion='2 us', command='0 ns', \
+                  link='600 MB/s'}";
     let errors = with(&[("medium.bridge", bridge)]).expect_err("no hints there");
     let expected = "medium.bridge: found medium.flash.hints = true, \
                     expected false: a bridge passes no hints to its controllers";

@@ -180,9 +180,10 @@ fn with_threads(
                 let (asked, granted) = (THREADS as u32 + 1, THREADS as u32);
                 assert_eq!(one_more.err(), Some(InitError::TooFewQueues { asked, granted }));
                 body(&port, &controller, &mut look).await;
-                if controller.gone().is_none() {
-                    // The threads notice a removed device themselves.
-                    drop(ends);
+                match controller.gone() {
+                    None => drop(ends),
+                    // The threads notice a removed device themselves, however late: nothing else ends them.
+                    Some(_) => std::mem::forget(ends),
                 }
                 drop(queues);
             };
