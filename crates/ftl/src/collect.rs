@@ -117,7 +117,7 @@ impl<P: Pages> Inner<P> {
                 if good { Some(self.pages.logical(place)) } else { state.lost(*at, lost) };
             gathered.extend(logical.map(|logical| (*at, logical)));
         }
-        // By themselves, so that reads of a map that no CPU cache holds overlap.
+        // In a loop of its own: look-ups that miss the CPU caches overlap.
         let mut kept = before;
         for next in before..gathered.len() {
             let (at, logical) = gathered[next];

@@ -64,7 +64,7 @@ pub enum SessionError {
         /// Error of the system.
         error: io::Error,
     },
-    /// The peer has closed the connection: a message to it can't be sent.
+    /// The peer has closed the connection before a message could be sent.
     #[error("the other end has closed the connection")]
     Closed,
     /// The peer has closed the connection in the middle of a message.

@@ -170,7 +170,7 @@ impl Session {
                 Ok(None) => {}
                 Ok(Some(Ended::Device)) => return Ended::Device,
                 Ok(Some(ended)) => break ended,
-                // A client that has closed its socket before a reply has gone like any other.
+                // The client closed its socket before a reply was sent: an ordinary disconnection.
                 Err(SessionError::Closed) => break Ended::Gone,
                 Err(why) => break Ended::LetGo(why),
             }

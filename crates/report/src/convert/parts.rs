@@ -89,7 +89,7 @@ fn software(stats: &ftl::Stats) -> model::FlashSoftware {
         write_amplification_per_mille: counters.write_amplification_per_mille(),
         collector_share_per_mille: counters.collector_share_per_mille(),
         host_units: counters.host_units,
-        hinted_units: Some(counters.hinted_units).filter(|units| *units > 0),
+        hinted_units: counters.hinted_units,
         programmed_units: counters.programmed_units,
         copied_units: counters.copied_units,
         meta_units: counters.meta_units,

@@ -286,9 +286,9 @@ pub struct FlashSoftware {
     pub collector_share_per_mille: Option<u64>,
     /// Units that the host wrote.
     pub host_units: u64,
-    /// Of them, units that were placed by a hint; absent if none was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hinted_units: Option<u64>,
+    /// Of them, units that were placed by a hint.
+    #[serde(default)]
+    pub hinted_units: u64,
     /// Units that were programmed for the host.
     pub programmed_units: u64,
     /// Units that the collector copied.

@@ -73,7 +73,7 @@ type Row = (&'static str, &'static str, Unit, fn(&FlashSoftware) -> u64);
 
 const ROWS: [Row; 18] = [
     ("units written by the host", "host_units", Unit::Count, |of| of.host_units),
-    ("of them, placed by a hint", "hinted_units", Unit::Count, |of| of.hinted_units.unwrap_or(0)),
+    ("of them, placed by a hint", "hinted_units", Unit::Count, |of| of.hinted_units),
     ("units programmed for the host", "programmed_units", Unit::Count, |of| of.programmed_units),
     ("units copied by the collector", "copied_units", Unit::Count, |of| of.copied_units),
     ("units of the software's own data", "meta_units", Unit::Count, |of| of.meta_units),

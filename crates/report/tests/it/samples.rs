@@ -565,7 +565,7 @@ pub fn flash() -> Document {
             write_amplification_per_mille: Some(2870),
             collector_share_per_mille: Some(612),
             host_units: 312_000,
-            hinted_units: Some(62_400),
+            hinted_units: 62_400,
             programmed_units: 312_400,
             copied_units: 548_120,
             meta_units: 31_000,
