@@ -63,14 +63,17 @@ def speed(before, after):
     return max(1, 2 * REFERENCE_MS * 100 // (before + after))
 
 
-def verdict_line(name, verdict, took, budget, pace, beside=False):
-    """A line of the summary. `took` and `budget` are hundredths of a minute, `pace` is the machine's speed.
+def verdict_line(name, verdict, took, budget, pace, worked=None, beside=False):
+    """A line of the summary. `took`, `budget` and `worked`, the processor time on all cores, are hundredths of a
+    minute; `pace` is the machine's speed.
 
     A part of the background shares its cores, so that its time says little of its budget.
     """
     allowed = scaled(budget, pace)
     line = (f"{name:<12} {verdict:<8} {minutes(took):>6} min of {minutes(budget):>5}, "
             f"{minutes(allowed):>5} at this speed")
+    if worked is not None:
+        line += f", {minutes(worked):>5} of CPU"
     if beside:
         return f"{line}  in the background"
     return f"{line}  warning: over its budget" if took > allowed else line

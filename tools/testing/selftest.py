@@ -46,6 +46,7 @@ class Budgets(unittest.TestCase):
                                "  warning: over its budget")
         self.assertTrue(budget.verdict_line("part", PASSED, 110, 100, 80).endswith(",  1.25 at this speed"))
         self.assertIn("warning", budget.verdict_line("part", PASSED, 110, 105, 200))
+        self.assertIn(" 1.00 at this speed,  1.95 of CPU", budget.verdict_line("part", PASSED, 110, 100, 100, 195))
         beside = budget.verdict_line("part", PASSED, 110, 100, 100, beside=True)
         self.assertTrue(beside.endswith("at this speed  in the background"), beside)
 

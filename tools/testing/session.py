@@ -49,6 +49,8 @@ class Result:
 
     verdict: str = FAILED
     took: int = 0
+    # Processor time, in hundredths of a minute; None where it is not known.
+    worked: int | None = None
     reasons: list = field(default_factory=list)
 
 
@@ -132,14 +134,16 @@ class Session:
         left_out = reasons_file(self.folder, part.name)
         log.write_bytes(b"")
         left_out.unlink(missing_ok=True)
+        cpu_file(self.folder, part.name).unlink(missing_ok=True)
         process = processes.start(self.command(part), log, self.root)
         status = process.wait() if beside else self.follow(process, log)
+        worked = read_cpu(self.folder, part.name)
         reasons = left_out.read_text(encoding="utf-8").splitlines() if left_out.exists() else []
         if status not in (0, PARTLY_STATUS, SKIPPED_STATUS):
             ended = f"exit status {status}" if status > 0 else f"killed by signal {-status}"
-            return Result(reasons=reasons or [ended])
+            return Result(worked=worked, reasons=reasons or [ended])
         verdict = {0: PASSED, PARTLY_STATUS: PARTLY, SKIPPED_STATUS: SKIPPED}[status]
-        return Result(verdict, reasons=reasons)
+        return Result(verdict, worked=worked, reasons=reasons)
 
     def follow(self, process, log):
         """Prints a log as it grows, until its process ends."""
@@ -167,7 +171,7 @@ class Session:
         for part in self.parts:
             result = self.results[part.name]
             yield budget.verdict_line(part.name, result.verdict, result.took, budget.hundredths(part.budget), pace,
-                                      part.name in self.beside)
+                                      result.worked, part.name in self.beside)
             yield from (f"{'':12} {reason}" for reason in result.reasons)
 
     def count(self):
@@ -182,3 +186,25 @@ class Session:
 def reasons_file(folder, name):
     """Where a part writes what it left out, a line each."""
     return Path(folder) / f"{name}.left-out"
+
+
+def cpu_file(folder, name):
+    """Where a part writes its processor time, in hundredths of a minute."""
+    return Path(folder) / f"{name}.cpu"
+
+
+def write_cpu(folder, name):
+    """Writes the processor time of this process and its children that have ended."""
+    try:
+        cpu_file(folder, name).write_text(f"{int(sum(os.times()[:4]) / 0.6)}\n", encoding="utf-8")
+    except OSError:
+        # It is told, never needed.
+        pass
+
+
+def read_cpu(folder, name):
+    """What `write_cpu` wrote, or None."""
+    try:
+        return int(cpu_file(folder, name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

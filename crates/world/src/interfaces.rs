@@ -11,8 +11,6 @@ mod dcx;
 mod divided;
 mod erase;
 mod fastpath;
-#[cfg(feature = "rtl")]
-mod fastpath_rtl;
 mod host_flash;
 mod host_gc;
 mod host_map;
@@ -23,7 +21,7 @@ mod placement;
 mod row;
 mod scsi;
 mod shared;
-mod stages;
+pub mod stages;
 mod windows;
 
 use std::sync::{PoisonError, RwLock};
@@ -38,8 +36,6 @@ pub use dcx::{Dcx, DcxDriver};
 pub use divided::{Divided, Extent, Side, Stop};
 pub use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
-#[cfg(feature = "rtl")]
-pub use fastpath_rtl::{FastpathRtl, FastpathRtlDriver};
 pub use host_flash::{HostFlash, HostFlashDriver};
 pub use host_gc::{HostGc, HostGcDriver};
 pub use host_map::{HostMap, HostMapDriver};
@@ -73,22 +69,9 @@ pub const NVME_ARRAY: &Row = Array::<Nvme>::ROW;
 pub const HOST_GC_ARRAY: &Row = Array::<HostGc>::ROW;
 /// An array of raw flash drives with the FTL on the host.
 pub const HOST_FLASH_ARRAY: &Row = Array::<HostFlash>::ROW;
-/// FastPath with the engine in RTL, cycle by cycle.
-#[cfg(feature = "rtl")]
-pub const FASTPATH_RTL: &Row = FastpathRtl::ROW;
 
 /// Interfaces of this crate that the command line accepts. Arrays are selected by the plan.
-const OWN: &[&Row] = &[
-    NVME,
-    DCX,
-    BLOCK,
-    FASTPATH,
-    HOST_FLASH,
-    HOST_GC,
-    HOST_MAP,
-    #[cfg(feature = "rtl")]
-    FASTPATH_RTL,
-];
+const OWN: &[&Row] = &[NVME, DCX, BLOCK, FASTPATH, HOST_FLASH, HOST_GC, HOST_MAP];
 
 static ADDED: RwLock<Vec<&'static Row>> = RwLock::new(Vec::new());
 

@@ -60,7 +60,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "host-flash",
             "scsi",
             "workload",
-            "rtl",
             "functions",
             "plan",
         ],
@@ -116,6 +115,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "papers",
             "report",
         ],
+    ),
+    (
+        "rtl-command",
+        &["runtime", "bus", "media", "device", "host", "rtl", "plan", "world", "doorbell"],
     ),
 ];
 

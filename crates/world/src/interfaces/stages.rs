@@ -1,7 +1,9 @@
 //! Stages of latency breakdowns, by the component that records them. An interface lists its own stages and
 //! takes the others from here, so a new stage of a medium appears under every interface.
 
-macro_rules! joined {
+/// Concatenates lists of stages, as a constant.
+#[macro_export]
+macro_rules! joined_stages {
     ($($part:expr),+ $(,)?) => {{
         const PARTS: &[&[&str]] = &[$($part),+];
         const ALL: [&str; $crate::interfaces::stages::count(PARTS)] =
@@ -9,10 +11,10 @@ macro_rules! joined {
         &ALL
     }};
 }
-pub(super) use joined;
+pub use joined_stages as joined;
 
 /// Before the request reaches the driver.
-pub(super) const ABOVE_DRIVER: &[&str] = &[
+pub const ABOVE_DRIVER: &[&str] = &[
     "queueing delay",
     "benchmark",
     "system call",
@@ -26,7 +28,7 @@ pub(super) const ABOVE_DRIVER: &[&str] = &[
 ];
 
 /// From the doorbell until the controller has parsed the command and read its data from host memory.
-pub(super) const FETCH: &[&str] = &[
+pub const FETCH: &[&str] = &[
     "fetch",
     "dispatch",
     "power state",
@@ -40,7 +42,7 @@ pub(super) const FETCH: &[&str] = &[
 ];
 
 /// The medium: banks, or flash with its FTL.
-pub(super) const MEDIUM: &[&str] = &[
+pub const MEDIUM: &[&str] = &[
     "mount",
     "buffer wait",
     "collector at buffer",
@@ -57,15 +59,14 @@ pub(super) const MEDIUM: &[&str] = &[
 ];
 
 /// Transfer of data and completion entry.
-pub(super) const TRANSFER: &[&str] =
+pub const TRANSFER: &[&str] =
     &["link wait", "data transfer", "completion queue full", "post completion"];
 
 /// From the arrival of the completion until the caller continues.
-pub(super) const COMPLETE: &[&str] =
-    &["completion", "poll", "interrupt", "context switch", "complete"];
+pub const COMPLETE: &[&str] = &["completion", "poll", "interrupt", "context switch", "complete"];
 
 /// An NVMe command, from the call of its driver on.
-pub(super) const COMMAND: &[&str] = joined!(
+pub const COMMAND: &[&str] = joined!(
     &["slot wait", "core wait", "guard", "submit", "doorbell"],
     FETCH,
     MEDIUM,
@@ -74,11 +75,11 @@ pub(super) const COMMAND: &[&str] = joined!(
 );
 
 /// Lists of what records in every world, whichever the interface.
-pub(super) const EVERYWHERE: &[&[&str]] =
+pub const EVERYWHERE: &[&[&str]] =
     &[ABOVE_DRIVER, bus::sim::STAGES, bus::live::STAGES, plan::HOST_COSTS, plan::DEVICE_COSTS];
 
 /// Lists of an NVMe command: driver, controller, and the media of a drive.
-pub(super) const NVME_PARTS: &[&[&str]] = &[
+pub const NVME_PARTS: &[&[&str]] = &[
     host::nvme::STAGES,
     host::nvme::COSTS,
     device::nvme::STAGES,
@@ -90,7 +91,7 @@ pub(super) const NVME_PARTS: &[&[&str]] = &[
 ];
 
 /// Returns true if `stages` has every name of `parts`.
-pub(super) const fn covers(stages: &[&str], parts: &[&[&str]]) -> bool {
+pub const fn covers(stages: &[&str], parts: &[&[&str]]) -> bool {
     let mut part = 0;
     while part < parts.len() {
         let mut name = 0;
@@ -105,7 +106,8 @@ pub(super) const fn covers(stages: &[&str], parts: &[&[&str]]) -> bool {
     true
 }
 
-pub(super) const fn count(parts: &[&[&str]]) -> usize {
+/// The number of names in all parts.
+pub const fn count(parts: &[&[&str]]) -> usize {
     let (mut sum, mut part) = (0, 0);
     while part < parts.len() {
         sum += parts[part].len();
@@ -115,7 +117,7 @@ pub(super) const fn count(parts: &[&[&str]]) -> usize {
 }
 
 /// Concatenation of all parts; `N` is their [`count`].
-pub(super) const fn join<const N: usize>(parts: &[&[&'static str]]) -> [&'static str; N] {
+pub const fn join<const N: usize>(parts: &[&[&'static str]]) -> [&'static str; N] {
     let (mut all, mut to, mut part) = ([""; N], 0, 0);
     while part < parts.len() {
         let mut from = 0;

@@ -11,11 +11,11 @@ use host::nvme as driver;
 use rtl::{Disk, Engine, Setup, Timing, Verilated};
 use runtime::Span;
 
-use super::stages::{ABOVE_DRIVER, COMMAND, joined};
-use super::{Driver, Fastpath, Interface, Nvme, Row, controller_options};
-use crate::error::{CheckError, DriverError};
-use crate::medium::BackingStore;
 use plan::Plan;
+use world::interfaces::stages::{ABOVE_DRIVER, COMMAND, joined};
+use world::interfaces::{Driver, Fastpath, Interface, Nvme, Row, controller_options};
+use world::medium::BackingStore;
+use world::{CheckError, DriverError};
 
 /// The RTL block between its callers and an NVMe drive, with one queue pair. Only in virtual time.
 pub struct FastpathRtl;
