@@ -7,6 +7,7 @@ use crate::content::{CHUNK, Holds, NUMBER, holds};
 use crate::layout::NONE;
 use crate::pages::META;
 use crate::policy::Heat;
+use crate::region::Region;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -27,10 +28,12 @@ pub(crate) struct Slot {
     pub heat: Heat,
     /// A newer version is on flash already, or it was trimmed: its location will be ignored.
     pub dead: bool,
+    /// In NV-SRAM of a bounded size; see [`Region`].
+    pub kept: bool,
     /// Slot with an older version of the same unit that is still in flight.
     pub older: u32,
-    before: u32,
-    after: u32,
+    pub(crate) before: u32,
+    pub(crate) after: u32,
 }
 
 const EMPTY: Slot = Slot {
@@ -39,6 +42,7 @@ const EMPTY: Slot = Slot {
     phase: Phase::Free,
     heat: Heat::Typical,
     dead: false,
+    kept: false,
     older: NONE,
     before: NONE,
     after: NONE,
@@ -61,10 +65,12 @@ pub(crate) struct Buffer {
     index: Index,
     /// Slots in flight whose data are superseded, for the caller to process.
     pub died: Vec<u32>,
+    /// NV-SRAM of a bounded size, if there is one.
+    pub region: Option<Region>,
 }
 
 impl Buffer {
-    pub fn new(count: u32, hints: bool) -> Buffer {
+    pub fn new(count: u32, hints: bool, region: Option<Region>) -> Buffer {
         let queue = |used: bool| VecDeque::with_capacity(if used { count as usize + 1 } else { 0 });
         Buffer {
             slots: alloc::vec![EMPTY; count as usize],
@@ -74,6 +80,7 @@ impl Buffer {
             next_order: 1,
             index: Index::new(count),
             died: Vec::with_capacity(count as usize),
+            region,
         }
     }
 
@@ -169,6 +176,7 @@ impl Buffer {
             phase: Phase::Pending,
             heat,
             dead: false,
+            kept: false,
             older,
             before,
             after: NONE,
@@ -179,6 +187,7 @@ impl Buffer {
         }
         self.newest = at;
         self.pending[heat as usize].push_back(at);
+        self.enter(at);
     }
 
     /// Takes the next slot to be written: of this heat, or of any other if there is none.
@@ -186,6 +195,7 @@ impl Buffer {
         let queues = core::iter::once(heat).chain(Heat::ALL).map(|heat| heat as usize);
         let at = queues.into_iter().find_map(|queue| self.pending[queue].pop_front())?;
         self.slot(at).phase = Phase::Flying;
+        self.takes_off(at);
         Some(at)
     }
 
@@ -240,6 +250,7 @@ impl Buffer {
             return true;
         }
         self.slot(at).phase = Phase::Pending;
+        self.is_grounded(at);
         let heat = self.slots[at as usize].heat;
         self.pending[heat as usize].push_front(at);
         false
@@ -250,6 +261,7 @@ impl Buffer {
         let order = self.slots[old as usize].order;
         self.unlink(new);
         let before = self.slots[old as usize].before;
+        let was_first = self.inherit(old, new);
         self.forget(old);
         let slot = self.slot(new);
         (slot.order, slot.before) = (order, before);
@@ -261,6 +273,9 @@ impl Buffer {
         match after {
             NONE => self.newest = new,
             after => self.slot(after).before = new,
+        }
+        if was_first {
+            self.is_first(new);
         }
     }
 
@@ -294,6 +309,7 @@ impl Buffer {
 
     fn unlink(&mut self, at: u32) {
         let Slot { before, after, .. } = self.slots[at as usize];
+        self.passes(at);
         match before {
             NONE => self.oldest = after,
             before => self.slot(before).after = after,
@@ -322,7 +338,8 @@ impl Buffer {
                 self.slot(newer).older = older;
             }
         }
-        *self.slot(at) = EMPTY;
+        let left = core::mem::replace(self.slot(at), EMPTY);
+        self.leave(left);
     }
 }
 

@@ -145,6 +145,7 @@ impl State {
             || self.urgent
             || self.reserve_copy.is_some()
             || slots == 0
+            || self.buffer.lacks_room()
             || !self.collection.drained.is_empty();
         waits && !self.closing.is_empty() && self.queues.iter().all(idle)
     }

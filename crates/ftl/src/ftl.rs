@@ -288,7 +288,8 @@ impl<P: Pages> Ftl<P> {
     /// when it survives a power cut depends on [`Cache`].
     pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
         self.0.pages.admits()?;
-        self.0.write(block, data).await?;
+        let newest = self.0.write(block, data).await?;
+        self.0.until_kept(newest).await?;
         if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
     }
 

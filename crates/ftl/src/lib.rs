@@ -121,6 +121,7 @@ pub mod policy;
 mod precondition;
 mod purge;
 mod read;
+mod region;
 mod request;
 mod reserve_copy;
 mod root;

@@ -14,7 +14,7 @@ use crate::content::{Holds, NUMBER, PAD, TRIM, UNCOMMITTED, holds};
 use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, WritePointer};
 use crate::nearby::Nearby;
-use crate::options::{MountError, Options};
+use crate::options::{Cache, MountError, Options};
 use crate::pages::{Header, Page, PageRead, Pages, Part, Shape, Source, Tag, Unit};
 use crate::policy::{Heat, Stream};
 use crate::root::Root;
@@ -97,7 +97,10 @@ pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountErro
         && (!options.separate_streams || layout.groups * dies < space::hinted_rows_min(&shape));
     let much = options.units == 0 || options.units >= crate::pages::LOST;
     let little = options.map_cache.is_some_and(|bytes| bytes < space::least_map_cache(&shape));
-    if !whole || few || much || little || short || unhinted {
+    let unbounded = options.nv_slots.is_none_or(|most| {
+        options.cache == Cache::Protected && (1..=options.slots).contains(&most)
+    });
+    if !whole || few || much || little || short || unhinted || !unbounded {
         return Err(MountError::Options);
     }
     Ok(layout)

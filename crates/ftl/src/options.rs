@@ -12,7 +12,8 @@ pub enum Cache {
     Through,
     /// A write returns when it is in the buffer; a power cut loses writes that no flush has covered.
     Volatile,
-    /// As `Volatile`, but a power cut loses nothing: capacitors preserve up to `slots` slots and their tags.
+    /// As `Volatile`, but a power cut loses nothing: slots and their tags are preserved, all of them or
+    /// [`Options::nv_slots`]; a write returns when it is in one that is, or on flash.
     Protected,
 }
 
@@ -28,6 +29,9 @@ pub struct Options {
     pub cache: Cache,
     /// Capacity of the write buffer in mapping units.
     pub slots: u32,
+    /// NV-SRAM in mapping units: slots of the host that a power cut preserves at most. From 1 to `slots`, and
+    /// with [`Cache::Protected`] only. `None`: all of them.
+    pub nv_slots: Option<u32>,
     /// If true, the collector writes to its own superblocks; otherwise to those of the host.
     pub separate_streams: bool,
     /// If true, data are placed by the hints of the host ([`Ftl::hint`](crate::Ftl::hint)). Needs separate
@@ -70,6 +74,8 @@ pub struct Mistakes {
     /// A superpage counts as soon as it has been programmed, although a torn program may still destroy it
     /// ([`Shape::reach`]).
     pub word_lines_stay_open: bool,
+    /// A write returns although the NV-SRAM has no room for it.
+    pub nv_sram_has_no_bound: bool,
     /// The place that a reader names is believed if anything valid is there.
     pub places_are_trusted: bool,
 }
@@ -85,6 +91,7 @@ impl Options {
             units: Options::units_for(shape, 70, 2, 0),
             cache: Cache::Volatile,
             slots: 4 * layout.row_units * shape.dies,
+            nv_slots: None,
             separate_streams: true,
             hints: false,
             choice: Choice::Greedy,

@@ -259,6 +259,12 @@ pub trait Pages: 'static {
     /// Empties the slot.
     fn release(&self, slot: u32);
 
+    /// From now on, until it is released, a power cut preserves this slot or loses it, in a buffer that
+    /// survives power cuts. A filled slot is preserved without.
+    fn preserve(&self, slot: u32, preserved: bool) {
+        let _ = (slot, preserved);
+    }
+
     /// Tag that a slot held when the power failed; `None` if it was empty or lost.
     fn kept(&self, slot: u32) -> Option<Tag>;
 

@@ -17,6 +17,7 @@ use crate::moves::Moves;
 use crate::options::{Options, Space};
 use crate::pages::{Header, Pages};
 use crate::policy::{self, Heat};
+use crate::region::Region;
 use crate::request::{Leader, Named};
 use crate::space::{NOTES_MAX, Quota};
 use crate::stats::Counters;
@@ -154,7 +155,7 @@ impl State {
             dirty: alloc::vec![false; chunks],
             chunks: alloc::vec![NONE; chunks],
             supers: Supers::new(pages, layout),
-            buffer: Buffer::new(slots, options.hints),
+            buffer: Buffer::new(slots, options.hints, Region::of(options)),
             queues: (0..dies).map(queue).collect(),
             closing: Closing::new(dies),
             spare_jobs: Vec::new(),

@@ -49,7 +49,7 @@ impl<P: Pages> Inner<P> {
     pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
         let pieces = self.pieces(block, blocks)?;
         let unit_bytes = self.layout.shape.unit_bytes;
-        let (mut first, mut count) = (0, 0);
+        let (mut first, mut count, mut newest) = (0, 0, 0);
         for (logical, offset, bytes) in pieces {
             if bytes == unit_bytes {
                 first = if count == 0 { logical } else { first };
@@ -59,7 +59,7 @@ impl<P: Pages> Inner<P> {
             // Part of a unit: the rest of it stays.
             let zeros = [0; 512];
             for at in (offset..offset + bytes).step_by(zeros.len()) {
-                self.write_unit(logical, at, &zeros).await?;
+                newest = newest.max(self.write_unit(logical, at, &zeros).await?);
             }
         }
         while count > 0 {
@@ -68,7 +68,7 @@ impl<P: Pages> Inner<P> {
             self.trim_units(first, step).await;
             (first, count) = (first + step, count - step);
         }
-        Ok(())
+        self.until_kept(newest).await
     }
 
     /// Units that are trimmed between two awaits; with a cached map, within one part.

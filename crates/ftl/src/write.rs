@@ -50,20 +50,21 @@ impl<P: Pages> Drop for Taken<'_, P> {
 impl<P: Pages> Inner<P> {
     /// Writes whole units first, in order, then the parts of units at both ends: these may have to read what
     /// the rest of the unit holds, and nothing waits for that.
-    pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
+    /// Returns the number of the newest of these writes.
+    pub async fn write(&self, block: u64, data: &[u8]) -> Result<u64, Error> {
         let blocks = data.len() as u64 / u64::from(self.options.block_bytes);
         let pieces = self.pieces(block, u32::try_from(blocks).map_err(|_| Error::Range)?)?;
         let unit_bytes = self.layout.shape.unit_bytes;
         let part = |piece| &data[pieces.offset(piece) as usize..][..piece.2 as usize];
-        let mut turn = None;
+        let (mut turn, mut newest) = (None, 0);
         for piece in pieces.filter(|(_, _, bytes)| *bytes == unit_bytes) {
-            self.write_whole(piece.0, part(piece), &mut turn).await?;
+            newest = newest.max(self.write_whole(piece.0, part(piece), &mut turn).await?);
         }
         drop(turn);
         for piece in pieces.filter(|(_, _, bytes)| *bytes < unit_bytes) {
-            self.write_unit(piece.0, piece.1, part(piece)).await?;
+            newest = newest.max(self.write_unit(piece.0, piece.1, part(piece)).await?);
         }
-        Ok(())
+        Ok(newest)
     }
 
     /// Writes a unit: into its pending slot, or else into a new one.
@@ -72,24 +73,25 @@ impl<P: Pages> Inner<P> {
         logical: u32,
         data: &[u8],
         turn: &mut Option<Turn<'a, P>>,
-    ) -> Result<(), Error> {
-        if self.merge(logical, 0, data) {
-            return Ok(());
+    ) -> Result<u64, Error> {
+        if let Some(order) = self.merge(logical, 0, data) {
+            return Ok(order);
         }
         let slot = self.take_slot(turn).await?;
         // Other writers may have come first during the wait.
-        if !self.merge(logical, 0, data) {
-            self.put_into(slot.fill(), logical, 0, data, true);
-            self.form();
+        if let Some(order) = self.merge(logical, 0, data) {
+            return Ok(order);
         }
-        Ok(())
+        let order = self.put_into(slot.fill(), logical, 0, data, true);
+        self.form();
+        Ok(order)
     }
 
     /// Writes part of a unit: into its pending slot, or else into a new one together with the unit's old
     /// contents.
-    pub async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
-        if self.merge(logical, offset, data) {
-            return Ok(());
+    pub async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<u64, Error> {
+        if let Some(order) = self.merge(logical, offset, data) {
+            return Ok(order);
         }
         let slot = self.take_slot(&mut None).await?;
         let mut sensed = None;
@@ -98,8 +100,8 @@ impl<P: Pages> Inner<P> {
                 return Err(Error::WornOut);
             }
             // Other writers may have come first during the wait.
-            if self.merge(logical, offset, data) {
-                return Ok(());
+            if let Some(order) = self.merge(logical, offset, data) {
+                return Ok(order);
             }
             if self.state.borrow().buffer.find(logical).is_some() {
                 break;
@@ -110,9 +112,9 @@ impl<P: Pages> Inner<P> {
             }
             sensed = self.sense(logical).await?;
         }
-        self.put_into(slot.fill(), logical, offset, data, false);
+        let order = self.put_into(slot.fill(), logical, offset, data, false);
         self.form();
-        Ok(())
+        Ok(order)
     }
 
     /// Takes a slot of the buffer for the host. If none is free, one request at a time takes slots: `turn`
@@ -147,21 +149,21 @@ impl<P: Pages> Inner<P> {
         if self.state.borrow().worn_out { Err(Error::WornOut) } else { Ok(slot) }
     }
 
-    /// Merges the data into the pending slot of this unit, if there is one.
-    fn merge(&self, logical: u32, offset: u32, data: &[u8]) -> bool {
+    /// Merges the data into the pending slot of this unit, if there is one; returns its number.
+    fn merge(&self, logical: u32, offset: u32, data: &[u8]) -> Option<u64> {
         let mut state = self.state.borrow_mut();
-        let Some(slot) = state.buffer.find(logical) else { return false };
+        let slot = state.buffer.find(logical)?;
         let known = state.buffer.slots[slot as usize];
         if known.phase != Phase::Pending {
-            return false;
+            return None;
         }
         state.counters.host_units += 1;
         state.counters.merged_units += 1;
         self.pages.stage(slot, Tag { logical, order: known.order }, offset, data);
-        true
+        Some(known.order)
     }
 
-    fn put_into(&self, slot: u32, logical: u32, offset: u32, data: &[u8], whole: bool) {
+    fn put_into(&self, slot: u32, logical: u32, offset: u32, data: &[u8], whole: bool) -> u64 {
         let mut state = self.state.borrow_mut();
         let tag = Tag { logical, order: state.buffer.next_order() };
         if !whole {
@@ -175,9 +177,13 @@ impl<P: Pages> Inner<P> {
         }
         self.pages.stage(slot, tag, offset, data);
         let heat = state.heat(logical);
-        state.buffer.fill(slot, logical, heat);
+        let order = state.buffer.fill(slot, logical, heat);
+        if !state.buffer.is_kept(slot) {
+            self.pages.preserve(slot, false);
+        }
         state.counters.host_units += 1;
         state.counters.hinted_units += u64::from(heat != Heat::Typical);
+        order
     }
 
     pub async fn flush(&self) -> Result<(), Error> {

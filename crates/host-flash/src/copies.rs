@@ -13,21 +13,23 @@ use super::store::NONE;
 
 impl<P: HostPort> Remote<P> {
     /// Reads the pages to be copied from other endpoints into host memory, unless they are still there.
-    pub(super) async fn bring(&self, port: &P, call: &mut Call<'_, P>, wanted: &[(Page, u32)]) {
-        let mut fresh = 0;
-        for (at, (page, units)) in wanted.iter().enumerate() {
-            if call.pinned[at] != NONE {
-                continue;
-            }
-            fresh += 1;
-            let place = call.places[fresh];
-            let part = Part { page: *page, units: *units, seen: PageRead::Unreadable };
-            let operation = self.read_of(&part, place, true, false);
-            self.endpoint(page.die).submit(&self.store, port, place, operation).await;
-            self.count(|counts| {
-                (counts.reads, counts.again) = (counts.reads + 1, counts.again + 1)
-            });
-        }
+    pub(super) async fn bring(&self, port: &P, call: &Call<'_, P>, wanted: &[(Page, u32)]) {
+        // The call's places from the second on are for these.
+        let fresh = call.pinned.iter().filter(|at| **at == NONE).count();
+        let missing = |count: usize| {
+            let at = call.pinned.iter().enumerate().filter(|(_, at)| **at == NONE).nth(count);
+            wanted[at.expect("as many as are missing").0]
+        };
+        self.submit(port, &call.places[1..=fresh], |at| {
+            let (page, units) = missing(at);
+            let part = Part { page, units, seen: PageRead::Unreadable };
+            self.read_of(&part, call.places[1 + at], true, false)
+        })
+        .await;
+        self.count(|counts| {
+            counts.reads += fresh as u64;
+            counts.again += fresh as u64;
+        });
         for at in 1..=fresh {
             self.answered(port, call.places[at]).await;
         }

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use core::cell::Cell;
+use core::task::{Context, Poll};
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use runtime::{Either, Pool, Rt, Signal, Stage, StageName, race, stage};
@@ -11,6 +12,7 @@ use wire::pages::{
     RINGS, STATUS, STRIDE, State, TAIL,
 };
 
+use super::schedule::{Schedule, die_of};
 use super::store::{NONE, Store};
 use host::nvme::Completion;
 use host::register::until;
@@ -28,6 +30,8 @@ struct Slot {
     /// Number of watchdog checks that found the command in flight.
     looks: Cell<u32>,
     trace: Cell<u32>,
+    /// Its die, among those of the endpoint.
+    die: Cell<usize>,
 }
 
 /// Bits of a command identifier that hold its slot; the bits above count its uses.
@@ -44,6 +48,10 @@ pub(super) struct Endpoint<P: HostPort> {
     taken: Cell<u32>,
     slots: Box<[Slot]>,
     free: Pool<u16>,
+    /// Number of endpoints, to which dies are dealt.
+    of: u32,
+    /// Commands that wait for their dies, if each die has a limit. Nothing else waits for slots then.
+    schedule: Option<Schedule>,
     nonsense: Cell<u32>,
     submit: Cost,
     stages: Stages,
@@ -58,9 +66,10 @@ struct Stages {
 impl<P: HostPort> Endpoint<P> {
     pub fn new(
         port: &P,
-        number: u32,
+        (number, of): (u32, u32),
         depth: u16,
         completion: Completion,
+        schedule: Option<Schedule>,
     ) -> Result<Self, OutOfMemory> {
         let entries = u32::from(depth).next_power_of_two().max(2);
         let rt = port.rt();
@@ -71,6 +80,7 @@ impl<P: HostPort> Endpoint<P> {
             turn: Cell::new(0),
             looks: Cell::new(0),
             trace: Cell::new(u32::MAX),
+            die: Cell::new(0),
         };
         Ok(Endpoint {
             number,
@@ -83,6 +93,8 @@ impl<P: HostPort> Endpoint<P> {
             taken: Cell::new(0),
             slots: (0..depth).map(slot).collect(),
             free: Pool::new((0..depth).rev()),
+            of,
+            schedule,
             nonsense: Cell::new(0),
             submit: port.cost("submit"),
             stages: Stages {
@@ -109,7 +121,9 @@ impl<P: HostPort> Endpoint<P> {
 
     /// Host memory of its rings, and of its slots, in bytes.
     pub fn bytes(&self) -> (usize, usize) {
-        (self.ring.bytes() + self.answers.bytes(), self.slots.len() * size_of::<Slot>())
+        let waiting = self.schedule.as_ref().map_or(0, Schedule::bytes);
+        let slots = self.slots.len() * size_of::<Slot>();
+        (self.ring.bytes() + self.answers.bytes(), slots + waiting)
     }
 
     /// Programs the rings' addresses, and waits until the endpoint is enabled.
@@ -160,10 +174,58 @@ impl<P: HostPort> Endpoint<P> {
             Some(slot) => slot,
             None => self.free.take(self.rt()).await,
         };
-        let held = Held { endpoint: self, slot: Some(slot) };
-        self.rt().record(self.stages.slot);
-        port.spend(self.submit).await;
-        held.launch(store, port, place, operation);
+        let held = Held { endpoint: self, slot: Some(slot), die: self.own(&operation) };
+        held.submit(store, port, place, operation).await;
+    }
+
+    /// Returns true if each die has a limit.
+    pub fn has_schedule(&self) -> bool {
+        self.schedule.is_some()
+    }
+
+    /// Number of a command's die among those of this endpoint.
+    fn own(&self, operation: &Operation) -> usize {
+        (die_of(operation).0 / self.of) as usize
+    }
+
+    /// Queues a command for its die. It is [`granted`](Endpoint::granted) a slot, or must
+    /// [`leave`](Endpoint::leave).
+    pub fn enter(&self, place: u16, operation: &Operation) {
+        if let Some(schedule) = &self.schedule {
+            schedule.enter(self.own(operation), die_of(operation).1, place);
+        }
+        self.hand_out();
+    }
+
+    /// Slot of the command that was queued with this place; until there is one, the task is woken for it.
+    pub fn granted(&self, cx: &Context<'_>, place: u16) -> Option<Held<'_, P>> {
+        match self.schedule.as_ref()?.poll(self.rt(), cx, place) {
+            Poll::Ready((die, slot)) => Some(Held { endpoint: self, slot: Some(slot), die }),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Withdraws a command, if it still waits.
+    pub fn leave(&self, place: u16) {
+        let left = self.schedule.as_ref().and_then(|schedule| schedule.leave(place));
+        if let Some((die, slot)) = left {
+            self.give_back(die, slot);
+        }
+    }
+
+    /// Gives free slots to commands that wait for their dies.
+    fn hand_out(&self) {
+        let Some(schedule) = &self.schedule else { return };
+        while let Some(die) = schedule.next() {
+            let Some(slot) = self.free.try_take() else { return };
+            schedule.grant(self.rt(), die, slot);
+        }
+    }
+
+    fn give_back(&self, die: usize, slot: u16) {
+        self.schedule.iter().for_each(|schedule| schedule.ended(die));
+        self.free.give(self.rt(), slot);
+        self.hand_out();
     }
 
     /// Counts a watchdog check; returns true if a command has been in flight for more than `looks` checks.
@@ -219,7 +281,7 @@ impl<P: HostPort> Endpoint<P> {
             rt.detach_trace();
         }
         let place = slot.place.replace(NONE);
-        self.free.give(rt, index);
+        self.give_back(slot.die.get(), index);
         store.ended(rt, place, answer);
         true
     }
@@ -258,12 +320,20 @@ impl<P: HostPort> Endpoint<P> {
 }
 
 /// A slot without a command.
-struct Held<'a, P: HostPort> {
+pub(super) struct Held<'a, P: HostPort> {
     endpoint: &'a Endpoint<P>,
     slot: Option<u16>,
+    die: usize,
 }
 
 impl<P: HostPort> Held<'_, P> {
+    /// Submits a command whose answer goes to this place.
+    pub async fn submit(self, store: &Store, port: &P, place: u16, operation: Operation) {
+        self.endpoint.rt().record(self.endpoint.stages.slot);
+        port.spend(self.endpoint.submit).await;
+        self.launch(store, port, place, operation);
+    }
+
     /// Submits the command; the endpoint owns the slot from here on.
     fn launch(mut self, store: &Store, port: &P, place: u16, operation: Operation) {
         let index = self.slot.take().expect("launched once");
@@ -273,6 +343,7 @@ impl<P: HostPort> Held<'_, P> {
         slot.turn.set(turn);
         slot.looks.set(0);
         slot.place.set(place);
+        slot.die.set(self.die);
         slot.trace.set(endpoint.rt().trace());
         store.launch(place);
         let id = u16::from(turn) << SLOT_BITS | index;
@@ -288,7 +359,7 @@ impl<P: HostPort> Held<'_, P> {
 impl<P: HostPort> Drop for Held<'_, P> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.endpoint.free.give(self.endpoint.rt(), slot);
+            self.endpoint.give_back(self.die, slot);
         }
     }
 }

@@ -238,7 +238,7 @@ impl<P: HostPort> Remote<P> {
             let call = self.reserve((0, 1), &[]).await;
             let place = call.places[0];
             let data = self.store.data_at(place);
-            let answer = self.ask(place, die, Operation::ListBad { die, data }).await;
+            let answer = self.ask(place, Operation::ListBad { die, data }).await;
             if answer.status != Status::Done {
                 return Err(answer.status);
             }
@@ -254,9 +254,9 @@ impl<P: HostPort> Remote<P> {
     }
 
     /// Runs one command; returns its answer.
-    async fn ask(&self, place: u16, die: u32, operation: Operation) -> Answer {
+    async fn ask(&self, place: u16, operation: Operation) -> Answer {
         let port = self.port();
-        self.endpoint(die).submit(&self.store, port, place, operation).await;
+        self.submit(port, &[place], |_| operation).await;
         self.answered(port, place).await
     }
 
@@ -288,11 +288,12 @@ impl<P: HostPort> Remote<P> {
         core::mem::swap(&mut order, &mut call.places);
         order.clear();
         self.lists.borrow_mut().push(order);
-        for (part, place) in parts.iter().zip(&call.places) {
-            let operation = self.read_of(part, *place, collects, stay);
-            self.store.begin_read(*place, part.page);
-            self.endpoint(part.page.die).submit(&self.store, port, *place, operation).await;
-        }
+        let read = |at: usize| {
+            let (part, place) = (&parts[at], call.places[at]);
+            self.store.begin_read(place, part.page);
+            self.read_of(part, place, collects, stay)
+        };
+        self.submit(port, &call.places, read).await;
         self.count(|counts| counts.reads += parts.len() as u64);
         for (at, part) in parts.iter_mut().enumerate() {
             let answer = self.answered(port, call.places[at]).await;
@@ -376,7 +377,7 @@ impl<P: HostPort> Remote<P> {
                 Some(page) => {
                     let call = self.reserve((1, 0), &[]).await;
                     let operation = Operation::MarkBad(page_at(page));
-                    self.ask(call.places[0], page.die, operation).await;
+                    self.ask(call.places[0], operation).await;
                 }
                 None => self.marked.changed(&self.rt, seen).await,
             }
@@ -425,8 +426,8 @@ impl<P: HostPort> Pages for Remote<P> {
     async fn program(&self, row: Row, header: Header, units: &[Unit]) -> Result<(), Failed> {
         let (port, die) = (self.port(), row.blocks.die);
         let wanted = self.foreign(die, units);
-        let mut call = self.reserve((0, 1), &wanted).await;
-        self.bring(port, &mut call, &wanted).await;
+        let call = self.reserve((0, 1), &wanted).await;
+        self.bring(port, &call, &wanted).await;
         let place = call.places[0];
         for (at, unit) in units.iter().enumerate() {
             let Some(item) = self.item(&call, &wanted, die, unit) else {
@@ -438,7 +439,7 @@ impl<P: HostPort> Pages for Remote<P> {
         let (list, Header { sequence, erases }) = (self.store.data_at(place), header);
         self.count(|counts| counts.programs += 1);
         let operation = Operation::Program { row, sequence, erases, list };
-        let answer = self.ask(place, die, operation).await;
+        let answer = self.ask(place, operation).await;
         match answer.status {
             Status::Done => Ok(()),
             Status::Failed => Err(Failed { planes: answer.detail & row.planes }),
@@ -456,10 +457,8 @@ impl<P: HostPort> Pages for Remote<P> {
         let port = self.port();
         let call = self.reserve((blocks.len(), 0), &[]).await;
         self.count(|counts| counts.erases += blocks.len() as u64);
-        for (erase, place) in blocks.iter().zip(&call.places) {
-            let operation = Operation::Erase(row_at(erase.blocks, 0));
-            self.endpoint(erase.blocks.die).submit(&self.store, port, *place, operation).await;
-        }
+        let erase = |at: usize| Operation::Erase(row_at(blocks[at].blocks, 0));
+        self.submit(port, &call.places, erase).await;
         for (erase, place) in blocks.iter_mut().zip(&call.places) {
             let answer = self.answered(port, *place).await;
             erase.failed = match answer.status {

@@ -46,7 +46,9 @@ mod copies;
 mod disk;
 mod endpoint;
 mod flash;
+mod schedule;
 mod store;
+mod submit;
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -66,6 +68,7 @@ pub use host::nvme::Completion;
 use endpoint::Endpoint;
 use flash::Parts;
 use host::InitError;
+use schedule::Schedule;
 use store::Store;
 
 /// Names of the host costs: a page command's submission, its answer, and the context switch after an
@@ -86,6 +89,9 @@ const TICKS_PER_TIMEOUT: u64 = 8;
 pub struct Options {
     /// Commands in flight per endpoint, at most 1024.
     pub depth: u16,
+    /// Commands outstanding at each die at most, at least 1; others wait on the host, and leave the slots to
+    /// commands for other dies. `None`: no limit, and commands are submitted in the order of their calls.
+    pub die_commands: Option<u16>,
     /// Most reads, writes and flushes in flight.
     pub operations: u16,
     /// Longest operation in bytes.
@@ -183,7 +189,11 @@ impl<P: HostPort> Driver<P> {
                 Completion::Interrupt { .. } => Completion::Interrupt { vector: number as u16 },
             };
             let port = &ports[first + number as usize % own.max(1)];
-            endpoints.push(Endpoint::new(port, number, options.depth, completion)?);
+            let schedule = options
+                .die_commands
+                .map(|most| Schedule::new(most.into(), shape.dies.div_ceil(count), bare + full));
+            let number = (number, count);
+            endpoints.push(Endpoint::new(port, number, options.depth, completion, schedule)?);
         }
         let room = buffer_bytes(&shape, &options.software);
         let store = Store::new(arena, bare, full, (page_bytes, unit_bytes))?;

@@ -22,6 +22,8 @@ pub struct PageAccess {
     pub endpoints: u32,
     /// Commands in flight at each endpoint.
     pub queue_depth: u32,
+    /// Commands outstanding at each die at most; `None`: no limit.
+    pub die_commands: Option<u32>,
     /// Pages of an endpoint's upstream buffer.
     pub upstream_pages: u32,
     /// Superpages of an endpoint's downstream buffer.
@@ -44,6 +46,10 @@ impl Table for PageAccess {
         let endpoints =
             fields.number("endpoints", Optional, 1..=u64::from(wire::pages::ENDPOINTS_MAX));
         let queue_depth = fields.number("queue_depth", Optional, 2..=1024);
+        let die_commands = match fields.has("die_commands") {
+            true => fields.number("die_commands", Optional, 1..=1024).map(|most| Some(most as u32)),
+            false => Some(None),
+        };
         let upstream = fields.number("upstream_pages", Optional, 1..=1024);
         let downstream = fields.number("downstream_rows", Optional, 1..=256);
         let sized = |bytes: u64| (4096..=1 << 34).contains(&bytes);
@@ -58,6 +64,7 @@ impl Table for PageAccess {
         Some(PageAccess {
             endpoints: endpoints? as u32,
             queue_depth: queue_depth? as u32,
+            die_commands: die_commands?,
             upstream_pages: upstream? as u32,
             downstream_rows: downstream? as u32,
             read_memory: read_memory?,

@@ -139,6 +139,7 @@ fn bridge_flushed_data_survives_power_cuts() {
         (1, &[][..]),
         (2, &[("medium.flash.cache", "volatile")]),
         (3, &[("medium.flash.cache", "volatile"), ("medium.bridge.small", "4 KiB")]),
+        (4, &[("medium.flash.nv_sram", "8 KiB")]),
     ] {
         let campaign = Campaign { seed, from: 0, cuts: 3 };
         let survived = power_cuts::run(NVME, &bridged(sets), campaign, |_| {});

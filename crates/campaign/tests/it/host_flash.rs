@@ -26,13 +26,14 @@ const APART: &[(&str, &str)] =
     &[("host.cores", "4"), ("pages.cores", "2"), ("pages.costs.hand over", "100 ns")];
 
 /// Endpoints, copies by host or endpoint, full contents and stamps, minimum memory for pages, interrupts, and
-/// cores of the FTL alone.
-const WAYS: [&[(&str, &str)]; 6] = [
+/// cores of the FTL alone, and one command a die.
+const WAYS: [&[(&str, &str)]; 7] = [
     APART,
     &[],
     &[("pages.endpoints", "1"), ("pages.copies", "endpoint")],
     &[("pages.copies", "endpoint"), ("medium.keep", "stamps")],
     &[("pages.read_memory", "416 KiB"), ("medium.flash.cache", "through")],
+    &[("pages.die_commands", "1"), ("pages.endpoints", "1")],
     &[("host.completion", "interrupt"), ("pages.queue_depth", "3"), ("pages.upstream_pages", "2")],
 ];
 
@@ -48,9 +49,16 @@ fn host_flash_verified_io_under_gc_simulated() {
 
 #[test]
 fn host_flash_verified_io_live() {
-    let plan = flash(&[("medium.pace", "immediate")]);
-    for run in [world::live_in_one_thread, world::live_in_threads] {
-        let run_result = run(HOST_FLASH, &plan, &work(MIXED), Options::default());
+    let immediate = ("medium.pace", "immediate");
+    let plan = flash(&[immediate]);
+    let by_die = flash(&[immediate, ("pages.die_commands", "1"), ("pages.endpoints", "1")]);
+    for (run, plan) in [
+        (world::live_in_one_thread as fn(_, &_, &_, _) -> _, &plan),
+        (world::live_in_threads, &plan),
+        (world::live_in_one_thread, &by_die),
+        (world::live_in_threads, &by_die),
+    ] {
+        let run_result = run(HOST_FLASH, plan, &work(MIXED), Options::default());
         let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
         assert!(only(&run_result).blocks_verified > 2_000);
     }
@@ -150,8 +158,12 @@ fn host_flash_long_random_reads_have_a_bounded_tail() {
 /// The link goes down under reads and writes: every caller gets an error, and none waits forever.
 #[test]
 fn host_flash_link_down_fails_all_callers() {
-    let plan = flash(&[("host.timeout", "20 ms")]);
-    let ended = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, bus, driver| {
+    link_down(&flash(&[("host.timeout", "20 ms")]));
+    link_down(&flash(&[("host.timeout", "20 ms"), ("pages.die_commands", "1")]));
+}
+
+fn link_down(plan: &Plan) {
+    let ended = world::in_virtual_time::<HostFlash, _>(plan, Log::Off, async |rt, bus, driver| {
         let (disk, ended) = (driver.disk(0), std::rc::Rc::new(std::cell::RefCell::new(Vec::new())));
         for at in 0..16 {
             let (disk, ended) = (disk.clone(), ended.clone());
@@ -180,8 +192,13 @@ fn host_flash_link_down_fails_all_callers() {
 /// Operations may be dropped at any await: others continue, and all data are read back.
 #[test]
 fn host_flash_operations_can_be_dropped_at_any_await() {
-    let plan = flash(&[("pages.queue_depth", "2"), ("pages.read_memory", "416 KiB")]);
-    let done = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
+    let small = [("pages.queue_depth", "2"), ("pages.read_memory", "416 KiB")];
+    drop_operations(&flash(&small));
+    drop_operations(&flash(&[small[0], small[1], ("pages.die_commands", "1")]));
+}
+
+fn drop_operations(plan: &Plan) {
+    let done = world::in_virtual_time::<HostFlash, _>(plan, Log::Off, async |rt, _, driver| {
         let disk = driver.disk(0);
         for lba in 0..64 {
             let buffer = disk.buffer(4096).expect("memory");
@@ -237,6 +254,7 @@ fn host_flash_flushed_data_survives_power_cuts() {
         &[("medium.flash.start", "steady"), ("pages.copies", "endpoint")],
         &[("medium.flash.cache", "through"), ("medium.keep", "stamps"), ("pages.endpoints", "1")],
         &[("medium.flash.errors", "profile"), ("pages.read_memory", "416 KiB")],
+        &[("pages.die_commands", "1"), ("pages.endpoints", "1"), ("medium.flash.channels", "4")],
     ]) {
         let campaign = Campaign { seed, from: 0, cuts };
         let survived = power_cuts::run(HOST_FLASH, &flash(sets), campaign, |_| {});

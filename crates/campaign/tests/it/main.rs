@@ -3,6 +3,7 @@
 mod array;
 mod bridge;
 mod conformance;
+mod die_queues;
 mod diskhog;
 mod energy;
 mod explain;

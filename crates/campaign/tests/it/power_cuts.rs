@@ -27,6 +27,10 @@ const MLC: [(&str, &str); 2] = [("medium.flash.profile", "mlc"), ("medium.flash.
 const CACHED: [(&str, &str); 2] =
     [("medium.flash.map_cache", "8 KiB"), ("medium.flash.blocks", "40")];
 
+/// Less NV-SRAM than a superpage has units.
+const NV_SRAM: [(&str, &str); 2] =
+    [("medium.flash.cache", "protected"), ("medium.flash.nv_sram", "12 KiB")];
+
 const HINTS: (&str, &str) = ("medium.flash.hints", "true");
 
 /// Each cache mode, fresh and used drives, full contents and stamps, the minimum reserve.
@@ -51,6 +55,8 @@ fn flushed_data_survives_power_loss_campaign() {
         (13, &[HINTS][..]),
         (14, &[HINTS, ("medium.flash.start", "steady")][..]),
         (15, &[HINTS, CACHED[0], CACHED[1], ("medium.flash.cache", "protected")][..]),
+        (16, &[NV_SRAM[0], NV_SRAM[1], ("medium.flash.start", "steady")][..]),
+        (17, &[NV_SRAM[0], NV_SRAM[1], MLC[0], MLC[1]][..]),
     ] {
         let survived = cut(&flash(sets), seed, 0, cuts());
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: seed {seed} {failure}"));
@@ -93,6 +99,11 @@ fn power_loss_campaign_detects_out_of_order_replay() {
 #[test]
 fn power_loss_campaign_detects_missing_trim_record() {
     found(&[], |mistakes| mistakes.trims_are_not_logged = true, 100);
+}
+
+#[test]
+fn power_loss_campaign_detects_nv_sram_without_bound() {
+    found(&NV_SRAM, |mistakes| mistakes.nv_sram_has_no_bound = true, 100);
 }
 
 /// A torn page destroys the lower page of its word line, flushed or not, unless the word line was closed.

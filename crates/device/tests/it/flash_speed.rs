@@ -16,7 +16,7 @@ fn chips(rt: &Rt, blocks: u32, word_lines: u32, timed: bool) -> Rc<Chips> {
     let geometry = Geometry { blocks, word_lines, ..geometry };
     let spec = Spec { geometry, keep: Keep::Stamps, block_bytes: 4096, errors, seed: 3 };
     let timing: Option<Timing> = timed.then_some(timing);
-    let options = Options { timing, protected_buffer: false, held_up: false };
+    let options = Options { timing, protected_buffer: false, nv_slots: None, held_up: false };
     Rc::new(Chips::new(rt, Nand::new(spec).unwrap(), options).unwrap())
 }
 

@@ -48,8 +48,12 @@ impl World {
         let rt = Rt::simulated(None, Log::Off);
         let Profile { geometry, errors, timing, .. } = Profile::test();
         let nand = Spec { geometry, keep: Keep::Everything, block_bytes: 512, errors, seed: 7 };
-        let options =
-            chips::Options { timing: Some(timing), protected_buffer: false, held_up: false };
+        let options = chips::Options {
+            timing: Some(timing),
+            protected_buffer: false,
+            nv_slots: None,
+            held_up: false,
+        };
         let chips = Rc::new(Chips::new(&rt, Nand::new(nand).unwrap(), options).unwrap());
         let bus = SimBus::new(&rt, spec());
         let options = Options { endpoints: 2, slots: 4, rows: 2, fetch_max: 4 };

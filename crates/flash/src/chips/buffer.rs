@@ -23,6 +23,8 @@ pub(super) struct Buffer {
 #[derive(Clone, Default)]
 struct Slot {
     tag: Option<Tag>,
+    /// Not in NV-SRAM.
+    volatile: bool,
     whole: Option<Vec<u8>>,
 }
 
@@ -149,8 +151,30 @@ impl Buffer {
 
     pub(super) fn release(&mut self, slot: u32) {
         let slot = &mut self.slots[slot as usize];
-        slot.tag = None;
+        (slot.tag, slot.volatile) = (None, false);
         self.pool.extend(slot.whole.take());
+    }
+
+    pub(super) fn preserve(&mut self, slot: u32, preserved: bool) {
+        self.slots[slot as usize].volatile = !preserved;
+    }
+
+    /// Empties what a power cut loses: slots that are not in NV-SRAM, and the newest data in excess of its
+    /// `most` units.
+    pub(super) fn lose_power(&mut self, most: Option<u32>) {
+        let mut data: Vec<(u64, u32)> = Vec::new();
+        for at in 0..self.slots.len() as u32 {
+            match self.slots[at as usize] {
+                Slot { volatile: true, .. } => self.release(at),
+                Slot { tag: Some(tag), .. } if tag.logical & META == 0 => {
+                    data.push((tag.order, at))
+                }
+                Slot { .. } => {}
+            }
+        }
+        data.sort_unstable();
+        let most = most.map_or(data.len(), |most| most as usize);
+        data.iter().skip(most).for_each(|(_, at)| self.release(*at));
     }
 
     pub(super) fn lend(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8])) {

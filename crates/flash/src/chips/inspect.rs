@@ -31,7 +31,11 @@ impl Chips {
     pub fn cut(self) -> ChipState {
         self.come_of_age();
         self.lose_power(&mut self.nand.borrow_mut());
-        let buffer = self.options.protected_buffer.then(|| self.buffer.into_inner());
+        let buffer = self.options.protected_buffer.then(|| {
+            let mut buffer = self.buffer.into_inner();
+            buffer.lose_power(self.options.nv_slots);
+            buffer
+        });
         ChipState { nand: self.nand.into_inner(), buffer }
     }
 

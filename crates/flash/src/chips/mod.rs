@@ -62,6 +62,8 @@ pub struct Options {
     pub timing: Option<Timing>,
     /// True if the contents of the write buffer survive a power cut.
     pub protected_buffer: bool,
+    /// Slots of data that survive at most, in units. `None`: all.
+    pub nv_slots: Option<u32>,
     /// True if capacitors power the chips until operations in progress complete, so that nothing is torn.
     /// Otherwise, chips with operations smaller than a word line may lose pages programmed long before: see
     /// [`media::nand::Geometry::reach`].
@@ -526,6 +528,10 @@ impl Pages for Chips {
 
     fn release(&self, slot: u32) {
         self.buffer.borrow_mut().release(slot);
+    }
+
+    fn preserve(&self, slot: u32, preserved: bool) {
+        self.buffer.borrow_mut().preserve(slot, preserved);
     }
 
     fn kept(&self, slot: u32) -> Option<Tag> {

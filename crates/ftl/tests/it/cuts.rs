@@ -29,6 +29,7 @@ impl Drive {
     fn new(shape: Shape, options: Options, seed: u64) -> Drive {
         let medium = Medium::new(shape, seed);
         medium.borrow_mut().protected = options.cache == Cache::Protected;
+        medium.borrow_mut().nv_slots = options.nv_slots;
         let medium = medium.borrow().clone();
         Drive {
             medium,
@@ -227,6 +228,24 @@ fn flushed_data_survives_random_power_cuts() {
     }
 }
 
+/// Sizes from one unit to more than a superpage, with failing programs, and with word lines that stay open.
+#[test]
+fn acknowledged_data_survives_power_cuts_in_small_nv_sram() {
+    for (seed, nv_slots) in (900..).zip([1, 3, 8, 17, 47]) {
+        for faults in [0, 300] {
+            let options = Options { nv_slots: Some(nv_slots), ..spacious(Cache::Protected) };
+            campaign(options, seed, heavy(25, 100), faults).unwrap();
+        }
+        let shape = Shape { reach: 1, ..SMALL };
+        let options = Options { nv_slots: Some(nv_slots), ..options(Cache::Protected) };
+        let units = Options::units_for(&shape, 150, 2, 0);
+        let options = Options { units: options.units.min(units), ..options };
+        run(Drive::new(shape, options, seed), heavy(25, 100), 0).unwrap();
+        let options = Options { nv_slots: Some(nv_slots), ..small(Cache::Protected, false) };
+        run(Drive { hinted: true, ..Drive::new(SMALL, options, seed) }, heavy(25, 100), 0).unwrap();
+    }
+}
+
 #[test]
 fn flushed_data_survives_power_cuts_with_program_and_erase_faults() {
     for seed in 0..heavy(1, 40) {
@@ -372,6 +391,17 @@ fn campaign_detects_map_parts_released_before_root() {
 fn campaign_detects_flush_without_wait() {
     let mistakes = Mistakes { flush_returns_at_once: true, ..Mistakes::default() };
     is_found(mistakes, Cache::Volatile);
+}
+
+/// Without the bound a write returns before it has room, and is lost; the flash holds no more than the bound.
+#[test]
+fn campaign_detects_nv_sram_without_bound() {
+    let mistakes = Mistakes { nv_sram_has_no_bound: true, ..Mistakes::default() };
+    let found = (0..40).any(|seed| {
+        let options = Options { mistakes, nv_slots: Some(2), ..options(Cache::Protected) };
+        campaign(options, seed, 25, 0).is_err()
+    });
+    assert!(found, "goes unseen");
 }
 
 #[test]

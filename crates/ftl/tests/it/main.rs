@@ -5,6 +5,7 @@ mod common;
 mod cuts;
 mod fill;
 mod hints;
+mod nv_sram;
 mod placed;
 mod placement;
 mod policy;

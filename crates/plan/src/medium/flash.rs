@@ -66,6 +66,7 @@ impl Flash {
         chips::Options {
             timing: modelled.then(|| self.timing.clone()),
             protected_buffer: self.software.cache == Cache::Protected,
+            nv_slots: self.software.nv_slots,
             held_up: self.held_up,
         }
     }
@@ -81,9 +82,11 @@ impl Flash {
         let layout = format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
         line(out, "die", layout)?;
         line(out, "raw capacity", size_text(geometry.bytes()))?;
-        let buffer = u64::from(self.software.slots) * u64::from(geometry.unit_bytes);
+        let bytes = |slots: u32| size_text(u64::from(slots) * u64::from(geometry.unit_bytes));
         let cache = format!("{:?}", self.software.cache).to_lowercase();
-        line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))
+        let (buffer, nv_slots) = (bytes(self.software.slots), self.software.nv_slots);
+        let nv_sram = nv_slots.map_or(String::new(), |most| format!(", NV-SRAM {}", bytes(most)));
+        line(out, "write buffer", format_args!("{buffer}, {cache}{nv_sram}"))
     }
 }
 
@@ -240,6 +243,7 @@ fn software(
     );
     let sized = |bytes: u64| (4096..=1 << 32).contains(&bytes);
     let buffer = fields.size("buffer", Optional, sized, "a size from \"4 KiB\" to \"4 GiB\"");
+    let nv_sram = sized_or_none(fields, "nv_sram", "a size such as \"8 MiB\"")?;
     let collector = fields.choice(
         "collector",
         &[
@@ -253,10 +257,7 @@ fn software(
     let hints = if fields.has("hints") { fields.boolean("hints") } else { Some(false) };
     let reserve = optional(fields, "reserve", 4, 2..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
-    let map_cache = match fields.has("map_cache") {
-        true => Some(fields.size("map_cache", Optional, |_| true, "a size such as \"4 MiB\"")?),
-        false => None,
-    };
+    let map_cache = sized_or_none(fields, "map_cache", "a size such as \"4 MiB\"")?;
     let sized = || fields.size("capacity", Optional, |n| n > 0, "a size such as \"400 GiB\"");
     let limit = if fields.has("capacity") { Some(sized()?) } else { None };
     let (geometry, shape) = chips?;
@@ -275,11 +276,16 @@ fn software(
         check_hints(fields, &shape, streams, reserve, slots)?;
     }
     check_buffer(fields, &shape, buffer?)?;
+    let nv_slots = match nv_sram {
+        Some(bytes) => Some(nv_slots(fields, &shape, cache?, (bytes, slots))?),
+        None => None,
+    };
     Some(Options {
         block_bytes: block_bytes? as u32,
         units,
         cache: cache?,
         slots,
+        nv_slots,
         separate_streams: streams,
         hints,
         choice: collector?,
@@ -288,6 +294,28 @@ fn software(
         wear_spread: wear_spread? as u32,
         ..Options::new(&shape)
     })
+}
+
+/// Units of NV-SRAM: some of a protected buffer.
+fn nv_slots(
+    fields: &Fields<'_>,
+    shape: &Shape,
+    cache: Cache,
+    (bytes, slots): (u64, u32),
+) -> Option<u32> {
+    if cache != Cache::Protected {
+        let expected = "no such key, or medium.flash.cache = \"protected\"";
+        fields.error("nv_sram", size_text(bytes), expected);
+        return None;
+    }
+    let unit = u64::from(shape.unit_bytes);
+    if bytes.is_multiple_of(unit) && (1..=u64::from(slots)).contains(&(bytes / unit)) {
+        return Some((bytes / unit) as u32);
+    }
+    let (unit, most) = (size_text(unit), size_text(u64::from(slots) * unit));
+    let expected = format!("whole units of {unit}, at most {most}, the write buffer");
+    fields.error("nv_sram", size_text(bytes), expected);
+    None
 }
 
 /// The write buffer holds what one program operation writes.
@@ -408,6 +436,12 @@ fn check_map_cache(fields: &Fields<'_>, shape: &Shape, bytes: Option<u64>) -> Op
         }
         _ => Some(()),
     }
+}
+
+/// A size in bytes, if the plan has the key.
+fn sized_or_none(fields: &Fields<'_>, key: &'static str, expected: &str) -> Option<Option<u64>> {
+    let sized = || fields.size(key, Optional, |_| true, expected);
+    if fields.has(key) { Some(Some(sized()?)) } else { Some(None) }
 }
 
 fn optional(

@@ -146,7 +146,7 @@ fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
          dies, planes, blocks, word_lines, unit, times, errors, held_up, spare_per_mille, cache, \
-         buffer, collector, streams, hints, reserve, wear_spread, map_cache, capacity, start, state",
+         buffer, nv_sram, collector, streams, hints, reserve, wear_spread, map_cache, capacity, start, state",
     );
 }
 
@@ -190,6 +190,31 @@ fn flash_rejects_capacity_and_dram_rejects_chips() {
     let errors =
         parse_errors(&super::PLAN.replace("[medium.timing]", "[medium.flash]\n[medium.timing]"));
     assert!(errors.contains("medium.flash: found an unknown key"), "{errors}");
+}
+
+#[test]
+fn nv_sram_is_some_of_a_protected_buffer() {
+    let with = |cache: &str, size: &str| {
+        let sets = [("medium.flash.cache", cache), ("medium.flash.nv_sram", size)];
+        let plan = Plan::open("small-flash", &sets).map_err(|errors| errors.to_string())?;
+        Ok(plan.medium.flash.expect("flash").software.nv_slots)
+    };
+    assert_eq!(with("protected", "4 KiB"), Ok(Some(1)));
+    assert_eq!(with("protected", "384 KiB"), Ok(Some(96)));
+    let sizes = "expected whole units of 4 KiB, at most 384 KiB, the write buffer";
+    for (cache, size, expected) in [
+        ("protected", "0 B", format!("found 0 B, {sizes}")),
+        ("protected", "2 KiB", format!("found 2 KiB, {sizes}")),
+        ("protected", "388 KiB", format!("found 388 KiB, {sizes}")),
+        (
+            "volatile",
+            "64 KiB",
+            "found 64 KiB, expected no such key, or medium.flash.cache = \"protected\"".to_owned(),
+        ),
+    ] {
+        let errors: String = with(cache, size).expect_err(size);
+        assert!(errors.ends_with(&format!("medium.flash.nv_sram: {expected}")), "{errors}");
+    }
 }
 
 /// The state file does not include the write buffer, so a protected buffer would lose its data at exit.

@@ -187,6 +187,7 @@ impl<P: HostPort> Driver<P> for HostFlashDriver<P> {
 fn options(plan: &Plan, pages: &PageAccess, flash: &Flash) -> driver::Options {
     driver::Options {
         depth: pages.queue_depth as u16,
+        die_commands: pages.die_commands.map(|most| most as u16),
         operations: (plan.host.queues * plan.host.queue_depth).min(1024) as u16,
         transfer_bytes_max: plan.device.mdts_bytes as u32,
         completion: plan.host.completion.by(0),

@@ -135,6 +135,38 @@ fn live_flash_reads_verify_during_gc() {
     }
 }
 
+/// Less NV-SRAM than a superpage has units: writes that come alone are padded to one, and all data are there,
+/// simulated and live.
+#[test]
+fn small_nv_sram_holds_verified_data_in_both_worlds() {
+    let small = [("medium.flash.cache", "protected"), ("medium.flash.nv_sram", "16 KiB")];
+    let padded = |sets: &[(&str, &str)]| {
+        let run_result = simulate_by(NVME, &flash(sets), &work(MIXED), Options::default());
+        verified(&run_result);
+        software(&run_result).counters.padding_units
+    };
+    let (bounded, whole) = (padded(&small), padded(&small[..1]));
+    assert!(bounded > 10 * whole.max(1), "{bounded} units of padding, {whole} without a bound");
+    let plan = flash(&[small[0], small[1], ("medium.pace", "immediate")]);
+    for run in [world::live_in_one_thread, world::live_in_threads] {
+        let run_result = run(NVME, &plan, &work(MIXED), Options::default());
+        verified(&clean(run_result.unwrap_or_else(|error| panic!("{error}"))));
+    }
+}
+
+/// 16 writes at once take 64 KiB of NV-SRAM: in half of it every other one waits for a program.
+#[test]
+fn burst_larger_than_nv_sram_waits_and_smaller_one_does_not() {
+    let longest_us = |nv_sram: &str| {
+        let sets = [("medium.flash.cache", "protected"), ("medium.flash.nv_sram", nv_sram)];
+        let burst = work("[burst]\nrw=write\nbs=4k\niodepth=16\nsize=64k\n");
+        let run_result = simulate_by(NVME, &flash(&sets), &burst, Options::default());
+        only(&run_result).stats.of(OpKind::Write).total.percentile_ns(100_000) / 1000
+    };
+    assert!(longest_us("64 KiB") < 20, "{} us", longest_us("64 KiB"));
+    assert!(longest_us("32 KiB") > 300, "{} us", longest_us("32 KiB"));
+}
+
 #[test]
 fn flash_waits_have_named_stages() {
     let plan = flash(&[("medium.flash.start", "filled")]);

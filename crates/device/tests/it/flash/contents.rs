@@ -149,8 +149,12 @@ fn bad_block_mark_survives_power_cut() {
 fn geometry_without_spare_bytes_is_rejected() {
     let rt = Rt::simulated(None, Log::Off);
     let made = |geometry: Geometry| {
-        let options =
-            flash::chips::Options { timing: None, protected_buffer: false, held_up: false };
+        let options = flash::chips::Options {
+            timing: None,
+            protected_buffer: false,
+            nv_slots: None,
+            held_up: false,
+        };
         let errors = Errors { codeword_bytes: 512, ..spec().errors };
         let nand = Nand::new(Spec { geometry, errors, block_bytes: 512, ..spec() }).unwrap();
         flash::chips::Chips::new(&rt, nand, options).err().map(|error| error.to_string())

@@ -164,7 +164,8 @@ fn power_cut_drops_queued_program_and_erase() {
 fn power_cut_keeps_buffer_only_if_protected() {
     for protected_buffer in [true, false] {
         let rt = Rt::simulated(None, Log::Off);
-        let options = Options { timing: Some(timing()), protected_buffer, held_up: false };
+        let options =
+            Options { timing: Some(timing()), protected_buffer, nv_slots: None, held_up: false };
         let chips = Chips::new(&rt, Nand::new(spec()).unwrap(), options.clone()).unwrap();
         chips.slots(2);
         let tag = Tag { logical: 4, order: 9 };
@@ -183,7 +184,12 @@ fn power_cut_keeps_buffer_only_if_protected() {
 fn held_up_chips_finish_begun_operations_at_power_cut() {
     for (us, expected) in [(40, PageRead::Erased), (60, GOOD), (500, GOOD)] {
         let rt = Rt::simulated(None, Log::Off);
-        let options = Options { timing: Some(timing()), protected_buffer: false, held_up: true };
+        let options = Options {
+            timing: Some(timing()),
+            protected_buffer: false,
+            nv_slots: None,
+            held_up: true,
+        };
         let chips = Rc::new(Chips::new(&rt, Nand::new(spec()).unwrap(), options).unwrap());
         let chips_ = chips.clone();
         rt.spawn(async move { fill(&chips_, row(0, 0, 0b11, 0)).await });

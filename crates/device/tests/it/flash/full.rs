@@ -21,7 +21,7 @@ fn at(block: u64) -> Extent {
 }
 
 fn drive(rt: &Rt, nand: Nand) -> (Rc<Drive<Chips>>, Rc<Chips>) {
-    let options = Options { timing: None, protected_buffer: false, held_up: false };
+    let options = Options { timing: None, protected_buffer: false, nv_slots: None, held_up: false };
     let chips = Rc::new(Chips::new(rt, nand, options).unwrap());
     let shape = chips.shape();
     let units = ftl::Options::units_for(&shape, 150, 2, 3);

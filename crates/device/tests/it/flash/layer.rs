@@ -126,7 +126,7 @@ fn campaign(drive: Drive, seed: u64, cuts: u64) {
     let nand = Nand::new(Spec { geometry, errors, keep: Keep::Stamps, seed, ..spec() }).unwrap();
     let rt = Rt::simulated(None, Log::Off);
     let protected_buffer = cache == Cache::Protected;
-    let chips = ChipOptions { timing: Some(timing), protected_buffer, held_up };
+    let chips = ChipOptions { timing: Some(timing), protected_buffer, nv_slots: None, held_up };
     let mut remains = ChipState::from(nand);
     let shape = Chips::new(&rt, Nand::new(remains.nand().spec().clone()).unwrap(), chips.clone())
         .unwrap()

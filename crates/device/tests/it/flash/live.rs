@@ -24,7 +24,7 @@ fn live_flash_reads_back_data_timed_and_untimed() {
     for timing in [None, Some(quick)] {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let nand = Nand::new(Spec { keep: Keep::Everything, ..spec() }).unwrap();
-        let options = Options { timing, protected_buffer: false, held_up: false };
+        let options = Options { timing, protected_buffer: false, nv_slots: None, held_up: false };
         let chips = Rc::new(Chips::new(&rt, nand, options).unwrap());
         chips.slots(4);
         let done = Rc::new(std::cell::Cell::new(0));

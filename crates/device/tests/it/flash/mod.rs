@@ -29,8 +29,12 @@ fn timing() -> Timing {
 
 fn chips(rt: &Rt, remains: impl Into<ChipState>, timing: Option<Timing>) -> Rc<Chips> {
     Rc::new(
-        Chips::new(rt, remains, Options { timing, protected_buffer: true, held_up: false })
-            .unwrap(),
+        Chips::new(
+            rt,
+            remains,
+            Options { timing, protected_buffer: true, nv_slots: None, held_up: false },
+        )
+        .unwrap(),
     )
 }
 

@@ -10,7 +10,8 @@ use runtime::{Log, Rt, Span};
 
 use super::{spec, timing};
 
-const CHIPS: ChipOptions = ChipOptions { timing: None, protected_buffer: false, held_up: false };
+const CHIPS: ChipOptions =
+    ChipOptions { timing: None, protected_buffer: false, nv_slots: None, held_up: false };
 
 fn nand() -> Nand {
     let geometry = Geometry { blocks: 64, ..spec().geometry };

@@ -49,7 +49,8 @@ impl Kept {
         let setup = Setup { block_bytes: 4096, ..Setup::default() };
         let bus = SimBus::new(&rt, setup.spec());
         let timing = Some(Profile::test().timing);
-        let options = ChipOptions { timing, protected_buffer: false, held_up: false };
+        let options =
+            ChipOptions { timing, protected_buffer: false, nv_slots: None, held_up: false };
         let chips = Chips::new(&rt, self.remains.fork(), options).expect("chips");
         let chips = Rc::new(chips);
         let shape = chips.shape();

@@ -52,6 +52,8 @@ enum Cell {
 struct Slot {
     tag: Option<Tag>,
     data: Vec<u8>,
+    /// Lost at a power cut.
+    volatile: bool,
 }
 
 /// State that survives a power cut.
@@ -67,6 +69,8 @@ pub struct Medium {
     /// One in this many pages is unreadable when sensed; 0: none.
     pub read_fails: u64,
     pub protected: bool,
+    /// Units of data in a protected buffer that survive at most.
+    pub nv_slots: Option<u32>,
     /// If false, data are not stored and reads return zeros.
     pub keep: bool,
     /// Corrected bits that the next read reports.
@@ -90,6 +94,7 @@ impl Medium {
             erase_fails: 0,
             read_fails: 0,
             protected: false,
+            nv_slots: None,
             keep: true,
             corrected: 0,
             rng: Rng::for_part(seed, "medium"),
@@ -398,7 +403,15 @@ impl Pages for Fake {
         if !medium.protected {
             medium.slots.clear();
         }
-        let empty = || Slot { tag: None, data: vec![0xee; unit_bytes] };
+        let mut kept = 0;
+        for slot in &mut medium.slots {
+            if std::mem::take(&mut slot.volatile) {
+                slot.tag = None;
+            }
+            kept += u32::from(slot.tag.is_some_and(|tag| tag.logical & ftl::META == 0));
+        }
+        assert!(medium.nv_slots.is_none_or(|most| kept <= most), "{kept} units in NV-SRAM");
+        let empty = || Slot { tag: None, data: vec![0xee; unit_bytes], volatile: false };
         medium.slots.resize_with(count as usize, empty);
     }
 
@@ -439,8 +452,12 @@ impl Pages for Fake {
     fn release(&self, slot: u32) {
         let mut medium = self.medium.borrow_mut();
         let slot = &mut medium.slots[slot as usize];
-        slot.tag = None;
+        (slot.tag, slot.volatile) = (None, false);
         slot.data.fill(0xee);
+    }
+
+    fn preserve(&self, slot: u32, preserved: bool) {
+        self.medium.borrow_mut().slots[slot as usize].volatile = !preserved;
     }
 
     fn kept(&self, slot: u32) -> Option<Tag> {
