@@ -1,4 +1,4 @@
-//! Commands that wait on the host for their die: at most so many are outstanding at each.
+//! Commands that wait on the host for their die: at most a given number is outstanding at each.
 //!
 //! ```text
 //!   call ─► queues of a die: reads for callers │ the rest ─► slot of the endpoint ─► ring

@@ -10,8 +10,8 @@ use super::flash::Remote;
 use super::schedule::die_of;
 
 impl<P: HostPort> Remote<P> {
-    /// Submits a command for each of these places, which `operation` returns at any number of calls. Where
-    /// each die has a limit, in the order in which their dies have room, and otherwise one after the other.
+    /// Submits a command for each of these places, which `operation` returns at any number of calls: in the
+    /// order in which their dies have room if each die has a limit, otherwise one after the other.
     pub(super) async fn submit(
         &self,
         port: &P,
