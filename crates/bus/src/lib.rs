@@ -313,6 +313,14 @@ pub trait DevicePort: Clone + 'static {
     /// Executor of this side.
     fn rt(&self) -> &Rt;
 
+    /// This port, sending by the link of port `port` of the device's switch. A bus on which devices have none
+    /// returns the same port.
+    #[must_use]
+    fn through(&self, port: u32) -> Self {
+        let _ = port;
+        self.clone()
+    }
+
     /// Loads the 32-bit register at offset `register` with acquire.
     fn load(&self, register: u32) -> u32;
 

@@ -277,6 +277,7 @@ impl Plan {
             device_processors: self.device.processors,
             device_copy: self.device.copy,
             seed: self.run.seed,
+            ports: None,
         }
     }
 

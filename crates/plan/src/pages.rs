@@ -5,6 +5,7 @@ use bus::sim::NamedCost;
 
 use super::fields::{Fields, Source::Optional};
 use super::host::costs;
+use super::link::LANES;
 use super::table::Table;
 
 /// Costs of the host FTL on a host core, per mapping unit: lookup and update of the map, the copy from or to
@@ -18,8 +19,11 @@ const COSTS_APART: &[&str] = &["map", "copy", "collect", "hand over"];
 /// Parameters of a flash translation layer on the host.
 #[derive(Clone, Debug)]
 pub struct PageAccess {
-    /// Endpoints behind the switch, which share the link.
+    /// Endpoints, which share the link.
     pub endpoints: u32,
+    /// Lanes of the link of each endpoint's port below the switch, whose generation is that of the plan's link
+    /// above it. `None`: the endpoints share that link without a switch.
+    pub port_lanes: Option<u8>,
     /// Commands in flight at each endpoint.
     pub queue_depth: u32,
     /// Commands outstanding at each die at most; `None`: no limit.
@@ -45,6 +49,13 @@ impl Table for PageAccess {
     fn read(fields: Fields<'_>) -> Option<PageAccess> {
         let endpoints =
             fields.number("endpoints", Optional, 1..=u64::from(wire::pages::ENDPOINTS_MAX));
+        let known = |lanes| LANES.contains(&lanes);
+        let port_lanes = match fields.has("port_lanes") {
+            true => fields
+                .number_where("port_lanes", Optional, known, "1, 2, 4, 8, 16 or 32 lanes")
+                .map(|lanes| Some(lanes as u8)),
+            false => Some(None),
+        };
         let queue_depth = fields.number("queue_depth", Optional, 2..=1024);
         let die_commands = match fields.has("die_commands") {
             true => fields.number("die_commands", Optional, 1..=1024).map(|most| Some(most as u32)),
@@ -63,6 +74,7 @@ impl Table for PageAccess {
         fields.done();
         Some(PageAccess {
             endpoints: endpoints? as u32,
+            port_lanes: port_lanes?,
             queue_depth: queue_depth? as u32,
             die_commands: die_commands?,
             upstream_pages: upstream? as u32,

@@ -565,6 +565,7 @@ fn spec() -> SimSpec {
         device_copy: None,
         masks: None,
         seed: 1,
+        ports: None,
     }
 }
 

@@ -12,7 +12,7 @@ use wire::BusAddr;
 use super::host::INTERRUPTS_AT;
 use super::landing::{Bytes, Item, Load};
 use super::{Bus, COPY_BYTES, VECTORS};
-use crate::link::{Flight, PacketKind, Posted, Way};
+use crate::link::{Flight, Link, PacketKind, Posted, Way};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{
     Carry, Cost, DevicePort, DmaError, Flags, Looks, OutOfRange, Payload, Posting, Segment,
@@ -22,11 +22,18 @@ use crate::{
 #[derive(Clone)]
 pub struct SimDevice {
     bus: Rc<Bus>,
+    /// The port of the device's switch that it sends by.
+    port: u32,
 }
 
 impl SimDevice {
-    pub(super) fn new(bus: Rc<Bus>) -> SimDevice {
-        SimDevice { bus }
+    pub(super) fn new(bus: Rc<Bus>, port: u32) -> SimDevice {
+        SimDevice { bus, port }
+    }
+
+    #[inline]
+    fn link(&self) -> &Link {
+        &self.bus.links[self.port as usize]
     }
 
     fn validate(&self, segments: &[Segment]) -> Result<(), DmaError> {
@@ -54,11 +61,11 @@ impl SimDevice {
     /// Reserves the link for one segment and schedules the arrival of its bytes, which are all of `load`;
     /// returns the time at which the last byte has left.
     fn post_segment(&self, posted: Posted, load: Load) -> Time {
-        let (bus, now) = (&self.bus, self.bus.rt.now());
-        let flight = match bus.link.takes_packets_apart(Way::Up) {
+        let (bus, link, now) = (&self.bus, self.link(), self.bus.rt.now());
+        let flight = match link.takes_packets_apart(Way::Up) {
             true => self.post_apart(now, posted, load),
             false => {
-                let flight = bus.link.post_whole(Way::Up, now, posted);
+                let flight = link.post_whole(Way::Up, now, posted);
                 bus.land(flight.landed, Item::Memory(load));
                 flight
             }
@@ -73,7 +80,7 @@ impl SimDevice {
         let bus = &self.bus;
         let whole = Cell::new(None);
         let mut load = Some(load);
-        let flight = bus.link.post(Way::Up, now, posted, |offset, bytes, at| {
+        let flight = self.link().post(Way::Up, now, posted, |offset, bytes, at| {
             if bytes == posted.bytes {
                 whole.set(Some(at));
             } else if let Some(load) = &load {
@@ -178,6 +185,11 @@ impl DevicePort for SimDevice {
         &self.bus.rt
     }
 
+    fn through(&self, port: u32) -> SimDevice {
+        let ports = self.bus.links.len() as u32;
+        SimDevice::new(self.bus.clone(), port.min(ports - 1))
+    }
+
     fn load(&self, register: u32) -> u32 {
         self.bus.registers.borrow()[register as usize / 4]
     }
@@ -202,30 +214,30 @@ impl DevicePort for SimDevice {
 
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
         self.validate(from)?;
-        let (bus, rt) = (&self.bus, &self.bus.rt);
+        let (bus, rt, link) = (&self.bus, &self.bus.rt, self.link());
         // Requests go up one behind the other; completions stream down behind the first.
         let (mut first, mut last) = (Time::NEVER, Time::ZERO);
         for segment in from {
-            let size = bus.link.read_requests(segment.at.0, segment.bytes);
-            let asked = bus.link.send(Way::Up, PacketKind::ReadRequest, rt.now(), size);
+            let size = link.read_requests(segment.at.0, segment.bytes);
+            let asked = link.send(Way::Up, PacketKind::ReadRequest, rt.now(), size);
             // All requests of a segment have the same length; this is the time of those behind the first.
             let rest = size.wire_bytes - size.wire_bytes / size.tlps.max(1);
-            let first_here = Time(asked.landed.0 - bus.link.time_of(rest).0);
+            let first_here = Time(asked.landed.0 - link.time_of(rest).0);
             (first, last) = (first.min(first_here), last.max(asked.landed));
         }
         if from.is_empty() {
             return Ok(());
         }
-        let host_read = bus.link.spec().host_read;
+        let host_read = link.spec().host_read;
         rt.sleep_until(first + host_read).await;
         gather(from, to, carry, |at, part| Ok(bus.host.memory.read(at, part)?))?;
         rt.record(bus.stages.host_read);
         self.copy(to.len()).await;
-        let mut landed = last + host_read + bus.link.read_latency();
+        let mut landed = last + host_read + link.read_latency();
         for segment in from {
-            let size = bus.link.completions(segment.at.0, segment.bytes);
+            let size = link.completions(segment.at.0, segment.bytes);
             landed =
-                landed.max(bus.link.send(Way::Down, PacketKind::Completion, rt.now(), size).landed);
+                landed.max(link.send(Way::Down, PacketKind::Completion, rt.now(), size).landed);
         }
         rt.sleep_until(landed).await;
         Ok(())
@@ -239,20 +251,19 @@ impl DevicePort for SimDevice {
         _: Looks,
         mut is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>> {
-        let (bus, rt) = (&self.bus, &self.bus.rt);
+        let (bus, rt, link) = (&self.bus, &self.bus.rt, self.link());
         let segment = Segment { at, bytes: into.len() as u32 };
         let validated = self.validate(&[segment]);
-        let size = bus.link.read_requests(at.0, segment.bytes);
-        let asked = validated
-            .is_ok()
-            .then(|| bus.link.send(Way::Up, PacketKind::ReadRequest, rt.now(), size));
+        let size = link.read_requests(at.0, segment.bytes);
+        let asked =
+            validated.is_ok().then(|| link.send(Way::Up, PacketKind::ReadRequest, rt.now(), size));
         async move {
             validated?;
             let asked = asked.expect("sent, as it was judged").landed;
-            rt.sleep_until(asked + bus.link.spec().host_read).await;
+            rt.sleep_until(asked + link.spec().host_read).await;
             bus.host.memory.read(at, into)?;
-            let size = bus.link.completions(at.0, segment.bytes);
-            rt.sleep_until(bus.link.send(Way::Down, PacketKind::Completion, rt.now(), size).landed)
+            let size = link.completions(at.0, segment.bytes);
+            rt.sleep_until(link.send(Way::Down, PacketKind::Completion, rt.now(), size).landed)
                 .await;
             let flag = |entry: &[u8]| u32::from_le_bytes(*entry.last_chunk().expect("a word"));
             let entries = into.chunks_exact(entry_bytes).map(flag);
@@ -323,7 +334,7 @@ impl DevicePort for SimDevice {
         if (vector as usize) < VECTORS {
             let posted =
                 Posted { address: INTERRUPTS_AT, bytes: 4, relaxed: false, ready: Time::ZERO };
-            let flight = bus.link.post(Way::Up, now, posted, |_, _, _| {});
+            let flight = self.link().post(Way::Up, now, posted, |_, _, _| {});
             bus.land(flight.landed, Item::Interrupt { vector });
         }
     }

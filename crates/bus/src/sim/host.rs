@@ -60,7 +60,8 @@ impl HostPort for SimHost {
     fn write32(&self, register: u32, value: u32) {
         let address = self.bus.registers_at() + u64::from(register);
         let posted = Posted { address, bytes: 4, relaxed: false, ready: self.bus.rt.now() };
-        let flight = self.bus.link.post(Way::Down, self.bus.rt.now(), posted, |_, _, _| {});
+        let link = self.bus.link_to(register);
+        let flight = link.post(Way::Down, self.bus.rt.now(), posted, |_, _, _| {});
         self.bus.land(flight.landed, Item::Register { register, value });
     }
 
@@ -69,13 +70,13 @@ impl HostPort for SimHost {
         if !bus.is_reached() {
             return u32::MAX;
         }
-        let address = bus.registers_at() + u64::from(register);
-        let size = bus.link.read_requests(address, 4);
-        let asked = bus.link.send(Way::Down, PacketKind::ReadRequest, rt.now(), size);
-        rt.sleep_until(asked.landed + bus.link.spec().device_read).await;
+        let (address, link) = (bus.registers_at() + u64::from(register), bus.link_to(register));
+        let size = link.read_requests(address, 4);
+        let asked = link.send(Way::Down, PacketKind::ReadRequest, rt.now(), size);
+        rt.sleep_until(asked.landed + link.spec().device_read).await;
         let value = bus.registers.borrow().get(register as usize / 4).copied();
-        let size = bus.link.completions(address, 4);
-        let answer = bus.link.send(Way::Up, PacketKind::Completion, rt.now(), size);
+        let size = link.completions(address, 4);
+        let answer = link.send(Way::Up, PacketKind::Completion, rt.now(), size);
         rt.sleep_until(answer.landed).await;
         if bus.is_reached() { value.unwrap_or(u32::MAX) } else { u32::MAX }
     }

@@ -92,6 +92,21 @@ pub struct SimSpec {
     pub device_copy: Option<Span>,
     /// Seed of the packets that are delayed.
     pub seed: u64,
+    /// Ports of a switch in the device. `None`: all of the device is at the end of the link.
+    pub ports: Option<Ports>,
+}
+
+/// A switch in the device: each port has a link of its own below it, and a window of the registers. The link
+/// of [`SimSpec`] is above the switch, and its latency is that of the whole way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Number of ports, at least one.
+    pub count: u32,
+    /// Lanes of each port's link, whose generation is that of the link above.
+    pub lanes: u8,
+    /// Length of each port's window of the registers, bytes, in order from the first register on. Registers
+    /// behind the last window are the last port's.
+    pub window: u32,
 }
 
 /// Unit of [`SimSpec::device_copy`], bytes.
@@ -115,7 +130,8 @@ struct HostSide {
 pub(crate) struct Bus {
     rt: Rt,
     spec: SimSpec,
-    link: Link,
+    /// One, or one for each port of the device's switch.
+    links: Box<[Link]>,
     host: Rc<HostSide>,
     switch: Option<Rc<Switch>>,
     registers: RefCell<Box<[u32]>>,
@@ -157,23 +173,35 @@ pub struct SimBus(Rc<Bus>);
 
 impl SimBus {
     /// An idle bus with the link up.
+    ///
+    /// # Panics
+    /// If the links of ports cannot be [below](Link::below) a switch, or there is no port.
     pub fn new(rt: &Rt, spec: SimSpec) -> SimBus {
         let host = Rc::new(HostSide::new(rt, &spec));
-        let link = Link::new(spec.link.clone(), spec.seed);
-        SimBus::of(rt, spec, host, link, None)
+        let Some(ports) = spec.ports else {
+            let link = Link::new(spec.link.clone(), spec.seed);
+            return SimBus::of(rt, spec, host, [link].into(), None);
+        };
+        let LinkSpec { generation, lanes, .. } = spec.link;
+        let switch = Rc::new(Switch::new(SwitchSpec { generation, lanes }));
+        let below = LinkSpec { lanes: ports.lanes, ..spec.link.clone() };
+        let link = |number| Link::below(below.clone(), spec.seed + number, switch.clone());
+        let links = (0..u64::from(ports.count)).map(link).collect();
+        SimBus::of(rt, spec, host, links, Some(switch))
     }
 
     /// Creates one bus per executor in `rts`, below one switch. They share the host's memory and cores and
     /// the link above the switch; each has a link and registers of its own.
     ///
     /// # Panics
-    /// If their links cannot be [below](Link::below) a switch.
+    /// If their links cannot be [below](Link::below) a switch, or a device has a switch of its own.
     pub fn below_switch(rts: &[Rt], spec: &SimSpec, above: SwitchSpec) -> Vec<SimBus> {
+        assert!(spec.ports.is_none(), "a switch below a switch");
         let (host, switch) = (Rc::new(HostSide::new(&rts[0], spec)), Rc::new(Switch::new(above)));
         let each = |(number, rt)| {
             let seed = spec.seed + number;
             let link = Link::below(spec.link.clone(), seed, switch.clone());
-            SimBus::of(rt, spec.clone(), host.clone(), link, Some(switch.clone()))
+            SimBus::of(rt, spec.clone(), host.clone(), [link].into(), Some(switch.clone()))
         };
         (0..).zip(rts).map(each).collect()
     }
@@ -182,9 +210,10 @@ impl SimBus {
         rt: &Rt,
         spec: SimSpec,
         host: Rc<HostSide>,
-        link: Link,
+        links: Box<[Link]>,
         switch: Option<Rc<Switch>>,
     ) -> SimBus {
+        assert!(!links.is_empty(), "a device has a link");
         let stages = Stages {
             core: stage!(rt, STAGES, "core wait"),
             poll: stage!(rt, STAGES, "poll"),
@@ -198,7 +227,7 @@ impl SimBus {
         };
         let bus = Rc::new(Bus {
             rt: rt.clone(),
-            link,
+            links,
             host,
             switch,
             registers: RefCell::new(alloc::vec![0; spec.register_bytes as usize / 4].into()),
@@ -229,12 +258,21 @@ impl SimBus {
 
     /// Device port.
     pub fn device(&self) -> SimDevice {
-        SimDevice::new(self.0.clone())
+        SimDevice::new(self.0.clone(), 0)
     }
 
-    /// Total time that this direction of the link has been busy.
+    /// Total time that this direction of the link has been busy: of the one above, if the device has a switch.
     pub fn link_busy(&self, way: Way) -> Span {
-        self.0.link.busy(way)
+        match (self.0.spec.ports, &self.0.switch) {
+            (Some(_), Some(switch)) => switch.busy(way),
+            _ => self.0.links[0].busy(way),
+        }
+    }
+
+    /// Total time that this direction of each port's link has been busy; of the only link, without a switch in
+    /// the device.
+    pub fn ports_busy(&self, way: Way) -> Vec<Span> {
+        self.0.links.iter().map(|link| link.busy(way)).collect()
     }
 
     /// Total time that this direction of the link above the switch has been busy. `None` if there is no
@@ -245,7 +283,8 @@ impl SimBus {
 
     /// Packets sent in this direction.
     pub fn link_packets(&self, way: Way) -> Packets {
-        self.0.link.packets(way)
+        let all = self.0.links.iter().map(|link| link.packets(way));
+        all.fold(Packets::default(), |sum, packets| sum.and(&packets))
     }
 
     /// Total time that this host core has been busy.
@@ -361,6 +400,14 @@ impl Bus {
     #[inline]
     fn reaches_memory(&self) -> bool {
         !self.down.get() && self.pci_slot.get().is_none_or(PciSlot::reaches)
+    }
+
+    /// The link by which the host reaches this register.
+    #[inline]
+    fn link_to(&self, register: u32) -> &Link {
+        let port =
+            self.spec.ports.map_or(0, |ports| (register / ports.window).min(ports.count - 1));
+        &self.links[port as usize]
     }
 
     /// Bus address of the registers.

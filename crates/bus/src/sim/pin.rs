@@ -121,7 +121,7 @@ impl Bus {
         if pin.sent.replace(level) != level {
             let (address, ready) = (INTERRUPTS_AT, Time::ZERO);
             let posted = Posted { address, bytes: 4, relaxed: false, ready };
-            let flight = self.link.post(Way::Up, self.rt.now(), posted, |_, _, _| {});
+            let flight = self.links[0].post(Way::Up, self.rt.now(), posted, |_, _, _| {});
             self.land(flight.landed, Item::Pin { level });
         }
     }

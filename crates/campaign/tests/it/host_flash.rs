@@ -26,14 +26,15 @@ const APART: &[(&str, &str)] =
     &[("host.cores", "4"), ("pages.cores", "2"), ("pages.costs.hand over", "100 ns")];
 
 /// Endpoints, copies by host or endpoint, full contents and stamps, minimum memory for pages, interrupts, and
-/// cores of the FTL alone, and one command a die.
-const WAYS: [&[(&str, &str)]; 7] = [
+/// cores of the FTL alone, one command a die, and endpoints with links of their own.
+const WAYS: [&[(&str, &str)]; 8] = [
     APART,
     &[],
     &[("pages.endpoints", "1"), ("pages.copies", "endpoint")],
     &[("pages.copies", "endpoint"), ("medium.keep", "stamps")],
     &[("pages.read_memory", "416 KiB"), ("medium.flash.cache", "through")],
     &[("pages.die_commands", "1"), ("pages.endpoints", "1")],
+    &[("pages.port_lanes", "1")],
     &[("host.completion", "interrupt"), ("pages.queue_depth", "3"), ("pages.upstream_pages", "2")],
 ];
 
@@ -255,6 +256,7 @@ fn host_flash_flushed_data_survives_power_cuts() {
         &[("medium.flash.cache", "through"), ("medium.keep", "stamps"), ("pages.endpoints", "1")],
         &[("medium.flash.errors", "profile"), ("pages.read_memory", "416 KiB")],
         &[("pages.die_commands", "1"), ("pages.endpoints", "1"), ("medium.flash.channels", "4")],
+        &[("pages.port_lanes", "1")],
     ]) {
         let campaign = Campaign { seed, from: 0, cuts };
         let survived = power_cuts::run(HOST_FLASH, &flash(sets), campaign, |_| {});

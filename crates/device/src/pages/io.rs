@@ -115,7 +115,7 @@ impl<P: DevicePort> Endpoints<P> {
         let units = if up.stay { 0 } else { up.units };
         up.places(units, self.shape.unit_bytes, &mut to);
         let sent = Sent { chips: &self.chips, page, units };
-        match self.port.write(&to, &sent, Posting::STRICT, Time::ZERO).await {
+        match self.port_of(end).write(&to, &sent, Posting::STRICT, Time::ZERO).await {
             Ok(()) => Ended {
                 status: Status::Done,
                 retries: retries.min(u8::MAX.into()) as u8,
@@ -183,7 +183,7 @@ impl<P: DevicePort> Endpoints<P> {
             return Status::Unreadable.into();
         }
         let to = [Segment { at: data, bytes: bits.len() as u32 }];
-        match self.port.write(&to, &bits[..], Posting::STRICT, Time::ZERO).await {
+        match self.port_of(end).write(&to, &bits[..], Posting::STRICT, Time::ZERO).await {
             Ok(()) => Status::Done.into(),
             Err(error) => of_dma(error),
         }

@@ -8,8 +8,9 @@
 //!
 //! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": endpoints behind a
 //! switch, each "with independent upstream and downstream buffers, which control the in-bound or out-bound
-//! I/O requests in front of the flash memory". All share the port's link and contend for it. A slot is an
-//! entry of the upstream buffer, held from command to answer; a downstream row holds the data of one program.
+//! I/O requests in front of the flash memory". Each sends by its port of the device's switch, where there is
+//! one; otherwise all share one link. A slot is an entry of the upstream buffer, held from command to answer;
+//! a downstream row holds the data of one program.
 //! `Endpoints::read`, in `io.rs`, is the read path.
 //!
 //! The host is untrusted: an operation that flash would reject gets an error answer, and invalid input has no
@@ -54,6 +55,8 @@ pub struct Options {
 pub struct Endpoints<P> {
     rt: Rt,
     port: P,
+    /// By which each endpoint reaches host memory.
+    ports: Vec<P>,
     chips: Rc<Chips>,
     options: Options,
     shape: Shape,
@@ -170,6 +173,7 @@ impl<P: DevicePort> Endpoints<P> {
                 fetch: stage!(rt, STAGES, "fetch"),
             },
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
+            ports: (0..options.endpoints).map(|number| port.through(number)).collect(),
             rt,
             port,
             chips,
@@ -187,6 +191,11 @@ impl<P: DevicePort> Endpoints<P> {
             all.rt.spawn(all.clone().serve(number));
         }
         all
+    }
+
+    /// By which this endpoint reaches host memory.
+    fn port_of(&self, end: &End) -> &P {
+        &self.ports[end.number as usize]
     }
 
     /// Sets the host's read-only registers.

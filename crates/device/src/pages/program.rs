@@ -75,7 +75,7 @@ impl<P: DevicePort> Endpoints<P> {
         bytes.resize(count * unit_bytes.max(ITEM_BYTES), 0);
         let items = &mut bytes[..count * ITEM_BYTES];
         let place = Segment { at: list, bytes: items.len() as u32 };
-        self.port.read(&[place], items, Carry::All).await.map_err(of_dma)?;
+        self.port_of(down.end).read(&[place], items, Carry::All).await.map_err(of_dma)?;
         for item in items.chunks_exact(ITEM_BYTES) {
             let item = Item::parse(item.try_into().expect("16 bytes"), &self.shape);
             let Item { source, logical } = item.ok_or(Ended::from(Status::Refused))?;
@@ -97,7 +97,7 @@ impl<P: DevicePort> Endpoints<P> {
         let wanted = &mut bytes[..from.len() * unit_bytes];
         if !from.is_empty() {
             let carry = self.carry(units);
-            self.port.read(&from, wanted, carry).await.map_err(of_dma)?;
+            self.port_of(down.end).read(&from, wanted, carry).await.map_err(of_dma)?;
             self.stage(units, wanted);
         }
         Ok(())

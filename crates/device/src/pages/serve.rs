@@ -129,7 +129,7 @@ impl<P: DevicePort> Endpoints<P> {
         let seen = self.rt.now();
         let place = u64::from(end.head.get() % open.entries) * COMMAND_BYTES as u64;
         let from = Segment { at: BusAddr(open.ring.0 + place), bytes: bytes.len() as u32 };
-        if self.port.read(&[from], bytes, Carry::All).await.is_err() {
+        if self.port_of(end).read(&[from], bytes, Carry::All).await.is_err() {
             return self.broken(end, "ring outside memory");
         }
         let count = (bytes.len() / COMMAND_BYTES) as u32;
@@ -187,10 +187,10 @@ impl<P: DevicePort> Endpoints<P> {
         let answer = Answer { lap: (count / open.entries).wrapping_add(1), ..answer };
         self.rt.log("pages", "answer", answer.id.into(), answer.status as u64);
         let at = BusAddr(open.answers.0 + place);
-        if self.port.publish(at, &answer.to_bytes(), false).is_err() {
+        if self.port_of(end).publish(at, &answer.to_bytes(), false).is_err() {
             self.broken(end, "answers outside memory");
         } else if open.signals {
-            self.port.interrupt(end.number as u16);
+            self.port_of(end).interrupt(end.number as u16);
         }
     }
 }

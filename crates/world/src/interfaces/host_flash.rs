@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bus::sim::{Ports, SimSpec};
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use device::pages as front;
@@ -67,6 +68,7 @@ impl Interface for HostFlash {
         let shape = flash.shape();
         front::check(&shape, pages.endpoints)
             .map_err(|why| CheckError::Endpoints { origin: plan.origin.clone(), why })?;
+        check_ports(plan, pages)?;
         let options = options(plan, pages, flash);
         let needed = driver::arena_bytes(&shape, pages.endpoints, &options).map_err(|least| {
             let found = format!("{} bytes", pages.read_memory);
@@ -98,6 +100,14 @@ impl Interface for HostFlash {
         plan.section().map_or(0, |pages: &PageAccess| pages.cores)
     }
 
+    fn adjust(plan: &Plan, spec: &mut SimSpec) {
+        let ports = plan.section().and_then(|pages: &PageAccess| {
+            let (count, window) = (pages.endpoints, wire::pages::STRIDE);
+            pages.port_lanes.map(|lanes| Ports { count, lanes, window })
+        });
+        spec.ports = ports;
+    }
+
     /// # Panics
     /// Always: the device has raw chips and starts by [`start_bare`](Interface::start_bare).
     fn start<P: DevicePort>(_: P, _: BackingStore, _: &Plan, _: &Rc<Faults>) {
@@ -123,6 +133,21 @@ impl Interface for HostFlash {
         let options = options(plan, plan.required_section(), flash);
         Ok(HostFlashDriver(driver::Driver::start(ports, options).await?))
     }
+}
+
+/// A switch in the device is modelled by whole transfers, and not below another one.
+fn check_ports(plan: &Plan, pages: &PageAccess) -> Result<(), CheckError> {
+    let Some(lanes) = pages.port_lanes else { return Ok(()) };
+    let link = &plan.link;
+    let expected = if plan.array.is_some() {
+        "none with [array], whose members are below a switch"
+    } else if link.credits.is_some() || link.held_up.is_some() || link.coherent {
+        "none with link.credits, link.held_up or link.coherent: below a switch the link is modelled by whole \
+         transfers"
+    } else {
+        return Ok(());
+    };
+    Err(CheckError::found(plan, "pages.port_lanes", lanes, expected))
 }
 
 impl<P: HostPort> HostFlashDriver<P> {

@@ -21,6 +21,7 @@ mod overtaken;
 mod packets;
 mod pin;
 mod polling;
+mod ports;
 mod protection;
 mod shadows;
 mod timeline;
