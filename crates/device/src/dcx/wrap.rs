@@ -69,6 +69,7 @@ fn spec() -> SimSpec {
         device_processors: 0,
         device_copy: None,
         seed: 1,
+        ports: None,
     }
 }
 

@@ -47,5 +47,6 @@ pub fn bus_spec(device_costs: &[(&'static str, Span)]) -> SimSpec {
         device_processors: 0,
         device_copy: None,
         seed: 1,
+        ports: None,
     }
 }

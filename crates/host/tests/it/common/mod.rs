@@ -101,6 +101,7 @@ pub fn bus_spec() -> SimSpec {
         device_copy: None,
         masks: None,
         seed: 1,
+        ports: None,
     }
 }
 
