@@ -261,7 +261,7 @@ impl SimBus {
         SimDevice::new(self.0.clone(), 0)
     }
 
-    /// Total time that this direction of the link has been busy: of the one above, if the device has a switch.
+    /// Total time that this direction of the link has been busy: of the one above a device's switch.
     pub fn link_busy(&self, way: Way) -> Span {
         match (self.0.spec.ports, &self.0.switch) {
             (Some(_), Some(switch)) => switch.busy(way),
@@ -269,8 +269,8 @@ impl SimBus {
         }
     }
 
-    /// Total time that this direction of each port's link has been busy; of the only link, without a switch in
-    /// the device.
+    /// Total time that this direction of each port's link has been busy; of the only link, if the device has
+    /// no switch.
     pub fn ports_busy(&self, way: Way) -> Vec<Span> {
         self.0.links.iter().map(|link| link.busy(way)).collect()
     }
