@@ -288,11 +288,10 @@ impl<P: HostPort> Remote<P> {
         core::mem::swap(&mut order, &mut call.places);
         order.clear();
         self.lists.borrow_mut().push(order);
-        let read = |at: usize| {
-            let (part, place) = (&parts[at], call.places[at]);
-            self.store.begin_read(place, part.page);
-            self.read_of(part, place, collects, stay)
-        };
+        for (part, place) in parts.iter().zip(&call.places) {
+            self.store.begin_read(*place, part.page);
+        }
+        let read = |at: usize| self.read_of(&parts[at], call.places[at], collects, stay);
         self.submit(port, &call.places, read).await;
         self.count(|counts| counts.reads += parts.len() as u64);
         for (at, part) in parts.iter_mut().enumerate() {
@@ -312,6 +311,16 @@ impl<P: HostPort> Remote<P> {
                 // Its units have moved: the caller looks for them elsewhere.
                 part.units = 0;
             }
+        }
+    }
+
+    /// Removes pages of these blocks from the cache, also those that are being read.
+    fn forget(&self, blocks: &[Erase]) {
+        for erase in blocks {
+            let ftl::Blocks { die, block, planes } = erase.blocks;
+            self.store.forget_all(&self.rt, |page| {
+                page.die == die && page.block == block && planes >> page.plane & 1 != 0
+            });
         }
     }
 
@@ -448,12 +457,7 @@ impl<P: HostPort> Pages for Remote<P> {
     }
 
     async fn erase(&self, blocks: &mut [Erase]) {
-        for erase in blocks.iter() {
-            let ftl::Blocks { die, block, planes } = erase.blocks;
-            self.store.forget_all(&self.rt, |page| {
-                page.die == die && page.block == block && planes >> page.plane & 1 != 0
-            });
-        }
+        self.forget(blocks);
         let port = self.port();
         let call = self.reserve((blocks.len(), 0), &[]).await;
         self.count(|counts| counts.erases += blocks.len() as u64);
@@ -467,6 +471,8 @@ impl<P: HostPort> Pages for Remote<P> {
                 _ => erase.blocks.planes,
             };
         }
+        // Again: a read that began while the erase waited may have been served before it.
+        self.forget(blocks);
     }
 
     fn header(&self, page: Page) -> Option<Header> {

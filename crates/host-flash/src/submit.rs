@@ -10,8 +10,8 @@ use super::flash::Remote;
 use super::schedule::die_of;
 
 impl<P: HostPort> Remote<P> {
-    /// Submits a command for each of these places, which `operation` returns at any number of calls: in the
-    /// order in which their dies have room if each die has a limit, otherwise one after the other.
+    /// Submits a command for each of these places: in the order in which their dies have room if each die has
+    /// a limit, otherwise one after the other. `operation` may be called more than once for a place.
     pub(super) async fn submit(
         &self,
         port: &P,
