@@ -250,7 +250,7 @@ impl Buffer {
             return true;
         }
         self.slot(at).phase = Phase::Pending;
-        self.is_grounded(at);
+        self.grounded(at);
         let heat = self.slots[at as usize].heat;
         self.pending[heat as usize].push_front(at);
         false
@@ -275,7 +275,7 @@ impl Buffer {
             after => self.slot(after).before = new,
         }
         if was_first {
-            self.is_first(new);
+            self.set_first(new);
         }
     }
 

@@ -56,13 +56,14 @@ impl Buffer {
         self.slots[at as usize].kept = true;
     }
 
+    /// A slot is being programmed.
     pub fn takes_off(&mut self, at: u32) {
         let kept = self.slots[at as usize].kept;
         self.region.iter_mut().for_each(|region| region.flying += u32::from(kept));
     }
 
     /// The program of a slot has failed, and it waits again.
-    pub fn is_grounded(&mut self, at: u32) {
+    pub fn grounded(&mut self, at: u32) {
         let kept = self.slots[at as usize].kept;
         self.region.iter_mut().for_each(|region| region.flying -= u32::from(kept));
     }
@@ -71,11 +72,12 @@ impl Buffer {
     pub fn passes(&mut self, at: u32) {
         if self.region.as_ref().is_some_and(|region| region.first == at) {
             let next = self.next_without(self.slots[at as usize].after);
-            self.is_first(next);
+            self.set_first(next);
         }
     }
 
-    pub fn is_first(&mut self, at: u32) {
+    /// This is the oldest slot of the host without room.
+    pub fn set_first(&mut self, at: u32) {
         self.region.iter_mut().for_each(|region| region.first = at);
     }
 
@@ -110,7 +112,7 @@ impl Buffer {
         region.flying += u32::from(slot.phase == Phase::Flying);
         let next = slot.after;
         let next = self.next_without(next);
-        self.is_first(next);
+        self.set_first(next);
     }
 
     /// The host's next slot from here on; none of them has room.

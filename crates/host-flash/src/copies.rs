@@ -16,12 +16,9 @@ impl<P: HostPort> Remote<P> {
     pub(super) async fn bring(&self, port: &P, call: &Call<'_, P>, wanted: &[(Page, u32)]) {
         // The call's places from the second on are for these.
         let fresh = call.pinned.iter().filter(|at| **at == NONE).count();
-        let missing = |count: usize| {
-            let at = call.pinned.iter().enumerate().filter(|(_, at)| **at == NONE).nth(count);
-            wanted[at.expect("as many as are missing").0]
-        };
+        let missing = || wanted.iter().zip(&call.pinned).filter(|(_, at)| **at == NONE);
         self.submit(port, &call.places[1..=fresh], |at| {
-            let (page, units) = missing(at);
+            let (&(page, units), _) = missing().nth(at).expect("as many as are missing");
             let part = Part { page, units, seen: PageRead::Unreadable };
             self.read_of(&part, call.places[1 + at], true, false)
         })

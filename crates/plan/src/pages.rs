@@ -22,7 +22,7 @@ pub struct PageAccess {
     /// Endpoints, which share the link.
     pub endpoints: u32,
     /// Lanes of the link of each endpoint's port below the switch. Its generation is that of the plan's link,
-    /// which is above. `None`: the endpoints share that link without a switch.
+    /// which is above. `None`: the endpoints share that link without a switch. Simulated runs only.
     pub port_lanes: Option<u8>,
     /// Commands in flight at each endpoint.
     pub queue_depth: u32,

@@ -75,11 +75,11 @@ pub const COMMAND: &[&str] = joined!(
 );
 
 /// Lists of what records in every world, whichever the interface.
-pub const EVERYWHERE: &[&[&str]] =
+pub(super) const EVERYWHERE: &[&[&str]] =
     &[ABOVE_DRIVER, bus::sim::STAGES, bus::live::STAGES, plan::HOST_COSTS, plan::DEVICE_COSTS];
 
 /// Lists of an NVMe command: driver, controller, and the media of a drive.
-pub const NVME_PARTS: &[&[&str]] = &[
+pub(super) const NVME_PARTS: &[&[&str]] = &[
     host::nvme::STAGES,
     host::nvme::COSTS,
     device::nvme::STAGES,
@@ -91,7 +91,7 @@ pub const NVME_PARTS: &[&[&str]] = &[
 ];
 
 /// Returns true if `stages` has every name of `parts`.
-pub const fn covers(stages: &[&str], parts: &[&[&str]]) -> bool {
+pub(super) const fn covers(stages: &[&str], parts: &[&[&str]]) -> bool {
     let mut part = 0;
     while part < parts.len() {
         let mut name = 0;

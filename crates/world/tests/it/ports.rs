@@ -129,6 +129,11 @@ fn ports_are_refused_where_the_link_is_no_link_above_a_switch() {
         error.contains("pages.port_lanes: found 2, expected none with link.credits"),
         "{error}"
     );
+    let error = refused(&[("link.coherent", "true")]);
+    assert!(
+        error.contains("pages.port_lanes: found 2, expected none with link.credits"),
+        "{error}"
+    );
     let lanes = plan::Plan::open("small-flash", &[("pages.port_lanes", "3")]);
     let error = lanes.expect_err("no such width").to_string();
     assert!(
