@@ -6,6 +6,9 @@
 //! them. Any other block may hold an old or a newer version, but never a mixture: Identify reports AWUPF 0,
 //! so single blocks are written atomically (NVM command set 1.0, 2.1.4).
 //!
+//! One power cycle in [`ORDERLY_EVERY`] ends in an orderly power-off during the work instead, as at a reset
+//! or at the stop of a server. After it every write and deallocation that was acknowledged must be present.
+//!
 //! Power cuts are grouped into *epochs* of [`EPOCH`], each with its own drive and RNG, so that repeating a
 //! cut requires only the earlier ones of its epoch.
 
@@ -28,6 +31,8 @@ use world::pci;
 use world::{self, CheckError, DriverError, RunError};
 
 pub const EPOCH: u64 = 100;
+/// One power cycle in this many, of those with work, ends in an orderly power-off. Raw flash has none.
+const ORDERLY_EVERY: u64 = 8;
 
 const WRITERS: u64 = 8;
 /// Maximum number of blocks per write.
@@ -61,6 +66,8 @@ pub struct Survived {
     pub cuts: u64,
     /// Power cuts before the device was ready; included in `cuts`.
     pub early: u64,
+    /// Orderly power-offs during the work; included in `cuts`.
+    pub orderly: u64,
     pub writes: u64,
     pub trims: u64,
     pub flushes: u64,
@@ -166,6 +173,7 @@ impl Survived {
     fn add(&mut self, other: &Survived) {
         self.cuts += other.cuts;
         self.early += other.early;
+        self.orderly += other.orderly;
         self.writes += other.writes;
         self.trims += other.trims;
         self.flushes += other.flushes;
@@ -248,21 +256,10 @@ impl Epoch<'_> {
         let early = (!last && self.rng.chance(1, 8)).then(|| self.rng.below(EARLY_EVENTS_MAX));
         let events = 1 + self.rng.below(EVENTS_MAX);
         let work_seed = self.rng.next_u64();
+        let is_orderly = !row.bare && early.is_none() && self.rng.chance(1, ORDERLY_EVERY);
         let whole = last || self.lives.is_multiple_of(WHOLE_CHECK);
         self.lives += 1;
-        let work = Rc::new(Work {
-            rt: rt.clone(),
-            ledger: self.ledger.clone(),
-            stamps: self.stamps,
-            block_bytes: self.plan.medium.contents.block_bytes,
-            stamps_only: self.plan.medium.contents.keep == media::contents::Keep::Stamps,
-            writes: Cell::new(0),
-            trims: Cell::new(0),
-            flushes: Cell::new(0),
-            hints: Cell::new(0),
-            blocks: Cell::new(0),
-            failed: RefCell::new(None),
-        });
+        let work = self.work(&rt);
         let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
@@ -289,14 +286,14 @@ impl Epoch<'_> {
         })?;
         let stats = world::flash_of(&devices).and_then(|stats| stats.software).or(software.take());
         let collected = stats.map_or(0, |stats| stats.counters.collected);
-        self.kept = devices.into_iter().map(Device::cut).collect();
-        self.ledger.borrow_mut().power_cut();
+        self.power_off(devices, is_orderly);
         if let Some(what) = work.failed.take() {
             return Err(what);
         }
         let survived = &mut self.survived;
         survived.cuts += u64::from(!last);
         survived.early += u64::from(was_early);
+        survived.orderly += u64::from(is_orderly && !last);
         survived.writes += work.writes.get();
         survived.trims += work.trims.get();
         survived.flushes += work.flushes.get();
@@ -304,6 +301,36 @@ impl Epoch<'_> {
         survived.blocks += work.blocks.get();
         survived.collected += collected;
         Ok(())
+    }
+
+    fn work(&self, rt: &Rt) -> Rc<Work> {
+        Rc::new(Work {
+            rt: rt.clone(),
+            ledger: self.ledger.clone(),
+            stamps: self.stamps,
+            block_bytes: self.plan.medium.contents.block_bytes,
+            stamps_only: self.plan.medium.contents.keep == media::contents::Keep::Stamps,
+            writes: Cell::new(0),
+            trims: Cell::new(0),
+            flushes: Cell::new(0),
+            hints: Cell::new(0),
+            blocks: Cell::new(0),
+            failed: RefCell::new(None),
+        })
+    }
+
+    /// Ends a life. An orderly power-off covers what was acknowledged until it was over, as a flush.
+    fn power_off(&mut self, devices: Vec<Device>, is_orderly: bool) {
+        self.kept = match is_orderly {
+            true => Device::switch_off_all(devices).collect(),
+            false => devices.into_iter().map(Device::cut).collect(),
+        };
+        let mut ledger = self.ledger.borrow_mut();
+        if is_orderly {
+            let all = ledger.start_flush();
+            ledger.finish_flush(all);
+        }
+        ledger.power_cut();
     }
 }
 

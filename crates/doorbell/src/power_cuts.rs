@@ -48,22 +48,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let seed = typed.seed;
     match job_result {
         Ok(survived) => {
-            let Survived { cuts, early, writes, trims, flushes, hints, blocks, collected } =
-                survived;
-            println!(
-                "{cuts} power cuts, {early} of them before the device was ready; plan {}",
-                plan.name
-            );
-            println!(
-                "  {writes} writes, {trims} trims and {flushes} flushes acknowledged, \
-                 {collected} superblocks collected"
-            );
-            if hints > 0 {
-                println!("  {hints} hints given");
-            }
-            println!(
-                "  {blocks} blocks read: nothing that was flushed is lost, and nothing is torn"
-            );
+            tell(&plan.name, &survived);
             Ok(true)
         }
         Err(failure) => {
@@ -74,4 +59,20 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
             Ok(false)
         }
     }
+}
+
+fn tell(plan: &str, survived: &Survived) {
+    let Survived { cuts, early, orderly, writes, trims, flushes, hints, blocks, collected } =
+        survived;
+    println!(
+        "{cuts} power cuts, {early} of them before the device was ready, {orderly} orderly; plan {plan}"
+    );
+    println!(
+        "  {writes} writes, {trims} trims and {flushes} flushes acknowledged, {collected} superblocks \
+         collected"
+    );
+    if *hints > 0 {
+        println!("  {hints} hints given");
+    }
+    println!("  {blocks} blocks read: nothing that was flushed is lost, and nothing is torn");
 }

@@ -1,6 +1,6 @@
 //! Flash as a medium: a translation layer over chips.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use ftl::policy;
@@ -42,6 +42,8 @@ pub struct Drive<P: Pages> {
     /// The flash itself. The label is stored outside the pages, so it is accessible without a mount.
     pages: Rc<P>,
     label: RefCell<Vec<u8>>,
+    /// No write completes any more: see [`Drive::close`].
+    is_closed: Cell<bool>,
     stages: Stages,
 }
 
@@ -101,6 +103,7 @@ impl<P: Pages> Drive<P> {
             has_mounted: Signal::default(),
             pages: pages.clone(),
             label: RefCell::new(label),
+            is_closed: Cell::new(false),
             stages: Stages {
                 mount: stage!(rt, STAGES, "mount"),
                 buffer: stage!(rt, STAGES, "buffer wait"),
@@ -121,6 +124,20 @@ impl<P: Pages> Drive<P> {
             self.has_mounted.changed(&self.rt, self.has_mounted.version()).await;
             self.rt.record(self.stages.mount);
         }
+    }
+
+    /// From now on no write or deallocation completes. So a flush that is called afterwards covers all that
+    /// was ever acknowledged, also while controllers run that serve a host during the flush.
+    pub fn close(&self) {
+        self.is_closed.set(!self.options.mistakes.stays_open_at_power_off);
+    }
+
+    /// Ends a write: in a closed drive, never.
+    async fn written(&self) {
+        if self.is_closed.get() {
+            core::future::pending::<()>().await;
+        }
+        self.rt.record(self.stages.buffer);
     }
 
     /// Bytes of a mapping unit.
@@ -221,21 +238,21 @@ impl<P: Pages> Media for Drive<P> {
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.write(at.block, data).await.map_err(of_flash)?;
-        self.rt.record(self.stages.buffer);
+        self.written().await;
         Ok(())
     }
 
     async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.write_through(at.block, data).await.map_err(of_flash)?;
-        self.rt.record(self.stages.buffer);
+        self.written().await;
         Ok(())
     }
 
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.trim(at.block, at.blocks).await.map_err(of_flash)?;
-        self.rt.record(self.stages.buffer);
+        self.written().await;
         Ok(())
     }
 

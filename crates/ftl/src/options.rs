@@ -63,6 +63,8 @@ pub struct Options {
 pub struct Mistakes {
     /// A flush returns without waiting.
     pub flush_returns_at_once: bool,
+    /// Writes complete during the flush of an orderly power-off, which does not cover them.
+    pub stays_open_at_power_off: bool,
     /// Trim records are never written.
     pub trims_are_not_logged: bool,
     /// After a power cut, superpages are replayed in order of location instead of sequence number.

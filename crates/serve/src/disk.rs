@@ -285,7 +285,6 @@ fn run_once(
     drive.account(&rt, &device);
     match ended {
         Either::First(ended) => {
-            rt.block_on(device.flush());
             let kept = device.switch_off();
             ended.map(|()| (kept, true))
         }

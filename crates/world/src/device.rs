@@ -1,6 +1,7 @@
 //! The device side of a world: medium, front end and fault injection. The types are the same with and without
 //! faults; without faults a command pays a few predictable branches.
 
+mod check;
 mod live;
 mod retime;
 mod stats;
@@ -8,7 +9,7 @@ mod stats;
 use std::path::Path;
 use std::rc::Rc;
 
-use ::device::faults::{Faults, What};
+use ::device::faults::Faults;
 use ::flash::bridge::Bridge;
 use ::flash::chips::{ChipState, Chips};
 use ::flash::drive::Drive;
@@ -21,6 +22,7 @@ use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
 use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
+pub use check::check;
 pub use live::{Copied, DieView, copy_to_file};
 use plan::{Flash, MediumPace, Plan, Start};
 pub use stats::{FlashStats, StateUse};
@@ -61,48 +63,6 @@ pub struct Device {
     backing: DeviceBacking,
     faults: Option<Rc<Faults>>,
     rt: Rt,
-}
-
-/// Checks that the interface supports the plan.
-///
-/// # Errors
-/// The first requirement that is not met.
-pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
-    (row.check)(plan)?;
-    crate::pci::check_pin(row, plan)?;
-    let name = row.name;
-    if plan.array.is_some() && (row.members)(plan).is_none() {
-        let expected = format!("none: interface {name} supports one device here");
-        return Err(CheckError::found(plan, "array", "one", expected).into());
-    }
-    if !plan.faults.is_empty() && !row.faults {
-        let expected =
-            format!("none: no faults can be injected into commands of this interface ({name})");
-        return Err(CheckError::found(plan, "faults", "some", expected).into());
-    }
-    if plan.host.queue_depth > row.depth_max {
-        let expected = format!("at most {} ({name})", row.depth_max);
-        let found = plan.host.queue_depth;
-        return Err(CheckError::found(plan, "host.queue_depth", found, expected).into());
-    }
-    Ok(check_dies(plan)?)
-}
-
-/// Checks that the dies of all die faults exist.
-fn check_dies(plan: &Plan) -> Result<(), CheckError> {
-    let dies = plan.medium.flash.as_ref().map_or(0, |flash| flash.spec.geometry.all_dies());
-    let dies = dies * plan.medium.bridge.map_or(1, |bridge| bridge.controllers);
-    for (number, fault) in plan.faults.iter().enumerate() {
-        let What::Die { die, .. } = fault.what else { continue };
-        if die >= dies {
-            let expected = match dies {
-                0 => "a medium of flash: others have no dies".to_owned(),
-                dies => format!("0 to {}", dies - 1),
-            };
-            return Err(CheckError::found(plan, format!("faults.{number}.die"), die, expected));
-        }
-    }
-    Ok(())
 }
 
 impl MediumState {
@@ -219,19 +179,21 @@ impl MediumState {
         MediumState::Flash(Box::new(FlashState { chip_state, label, asleep: None, others }))
     }
 
-    /// Saves flash to its state file, if the plan has one.
+    /// Saves flash to its state file, if the plan has one; flushes the file of blocks.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written or flushed.
     pub fn save(&mut self, plan: &Plan) -> Result<(), RunError> {
         let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
-        match (self, path) {
+        let saved = match (self, path) {
+            (MediumState::Blocks(contents), _) => contents.flush().map_err(MediumError::from),
             (MediumState::Flash(state), Some(path)) => {
-                state.chip_state.nand_mut().save(path, &state.label).map_err(MediumError::from)?;
-                Ok(())
+                let saved = state.chip_state.nand_mut().save(path, &state.label);
+                saved.map_err(MediumError::from)
             }
-            _ => Ok(()),
-        }
+            (MediumState::Flash(_), None) => Ok(()),
+        };
+        Ok(saved?)
     }
 }
 
@@ -481,13 +443,19 @@ impl Device {
         devices.into_iter().map(Device::cut)
     }
 
+    /// Controllers continue during the flush, and could acknowledge what it does not cover: so drives are
+    /// closed first. Data that cannot be flushed are lost, as in any SSD at power-off.
     fn flush_buffers(&self) {
-        if let DeviceBacking::Medium(Medium::Flash { drive, .. }) = &self.backing {
-            // Data that cannot be flushed are lost, as in any SSD at power-off.
-            let _ = self.rt.block_on(drive.flush());
-        }
-        if let DeviceBacking::Medium(Medium::Bridged { bridge, .. }) = &self.backing {
-            let _ = self.rt.block_on(bridge.flush());
+        match &self.backing {
+            DeviceBacking::Medium(Medium::Flash { drive, .. }) => {
+                drive.close();
+                let _ = self.rt.block_on(drive.flush());
+            }
+            DeviceBacking::Medium(Medium::Bridged { bridge, .. }) => {
+                bridge.controllers().for_each(|drive| drive.close());
+                let _ = self.rt.block_on(bridge.flush());
+            }
+            DeviceBacking::Medium(Medium::Blocks(_)) | DeviceBacking::Bare(_) => {}
         }
         if let Some(faults) = &self.faults {
             faults.harm.forget_volatile();

@@ -91,6 +91,12 @@ fn power_loss_campaign_detects_flush_without_wait() {
     found(&[], |mistakes| mistakes.flush_returns_at_once = true, 100);
 }
 
+/// At a reset, and at the stop of a server, controllers still serve their host.
+#[test]
+fn power_loss_campaign_detects_writes_during_power_off() {
+    found(&[], |mistakes| mistakes.stays_open_at_power_off = true, 100);
+}
+
 #[test]
 fn power_loss_campaign_detects_out_of_order_replay() {
     found(&[], |mistakes| mistakes.replay_out_of_order = true, 100);

@@ -82,9 +82,6 @@ fn session(
     for (name, injected) in device.fault_counts() {
         events.note(format_args!("fault {name}: injected {injected} times"));
     }
-    if job.control.stop().is_requested() {
-        rt.block_on(device.flush());
-    }
     drive.account(&rt, &device);
     let is_cut = !drive.is_powered();
     let mut kept = if is_cut { device.cut() } else { device.switch_off() };

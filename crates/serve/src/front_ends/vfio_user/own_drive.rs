@@ -16,7 +16,7 @@ use crate::control::{Drive, executor};
 use crate::events::End;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
-use crate::{Control, Events, medium};
+use crate::{Events, medium};
 
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (servers, mut sockets) = (bind(job)?, Vec::new());
@@ -37,7 +37,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
         for (address, socket) in job.addresses.iter().zip(&sockets) {
             one_thread_each(scope, job.events(address), move |events| {
                 let next = || accept(&socket.server, &socket.function);
-                let session = |session| socket.session(events, job.control, session);
+                let session = |session| socket.session(events, session);
                 one_at_a_time(events, job.control, &socket.drive, next, session)?;
                 socket
                     .kept()
@@ -83,16 +83,11 @@ impl Socket {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn session(
-        &self,
-        events: &Events<'_>,
-        control: &Control,
-        mut session: Session,
-    ) -> Result<End, RunError> {
+    fn session(&self, events: &Events<'_>, mut session: Session) -> Result<End, RunError> {
         let end = session.device_end();
         let (thread, ended) = std::thread::scope(|scope| {
             let thread = Builder::new().name("device".into());
-            match thread.spawn_scoped(scope, || self.device(events, control, end)) {
+            match thread.spawn_scoped(scope, || self.device(events, end)) {
                 Ok(thread) => {
                     let ended = end_of(session.run(&self.server));
                     (Some(thread.join()), ended)
@@ -115,12 +110,7 @@ impl Socket {
     }
 
     /// Runs the device for one client, restarting it at each reset, until the client has disconnected.
-    fn device(
-        &self,
-        events: &Events<'_>,
-        control: &Control,
-        end: DeviceEnd,
-    ) -> Result<(), RunError> {
+    fn device(&self, events: &Events<'_>, end: DeviceEnd) -> Result<(), RunError> {
         let mut kept = self.kept().take().expect("the last session has returned it");
         let mut rt = executor(self.row, self.drive.is_watched());
         let mut port = end.port(&rt);
@@ -132,9 +122,6 @@ impl Socket {
             let attended = self.drive.attend(&rt, &device, seen);
             let ends = race(device.link_down(&rt), attended);
             let why = rt.block_on(race(port.attend(), ends));
-            if control.stop().is_requested() {
-                rt.block_on(device.flush());
-            }
             self.drive.account(&rt, &device);
             let is_cut = !self.drive.is_powered();
             kept = if is_cut { device.cut() } else { device.switch_off() };
