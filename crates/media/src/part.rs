@@ -47,6 +47,7 @@ pub struct Part<M> {
     of: Rc<M>,
     range: Range,
     refused: Cell<Refused>,
+    first_refused: Cell<Option<(u64, u64)>>,
 }
 
 impl<M: Media> Part<M> {
@@ -56,7 +57,9 @@ impl<M: Media> Part<M> {
     /// They are not all on the medium.
     pub fn new(of: Rc<M>, range: Range) -> Result<Part<M>, MediaError> {
         match range.end() {
-            Some(end) if end <= of.blocks() => Ok(Part { of, range, refused: Cell::default() }),
+            Some(end) if end <= of.blocks() => {
+                Ok(Part { of, range, refused: Cell::default(), first_refused: Cell::default() })
+            }
             _ => Err(MediaError::Range),
         }
     }
@@ -69,6 +72,11 @@ impl<M: Media> Part<M> {
     /// Commands that were refused so far.
     pub fn refused(&self) -> Refused {
         self.refused.get()
+    }
+
+    /// First block and number of blocks of the first command that was refused since the last call.
+    pub fn take_first_refused(&self) -> Option<(u64, u64)> {
+        self.first_refused.take()
     }
 
     /// The place of these blocks on the medium. The controllers validate a command's blocks when they
@@ -171,6 +179,7 @@ impl<M: Media> Media for Part<M> {
     fn out_of_range(&self, block: u64, blocks: u64) {
         let commands = self.refused.get().commands.saturating_add(1);
         self.refused.set(Refused { commands, latest: (block, blocks) });
+        self.first_refused.set(self.first_refused.get().or(Some((block, blocks))));
     }
 }
 
@@ -291,5 +300,6 @@ mod tests {
         part.out_of_range(8, 1);
         part.out_of_range(u64::MAX, 2);
         assert_eq!(part.refused(), Refused { commands: 2, latest: (u64::MAX, 2) });
+        assert_eq!((part.take_first_refused(), part.take_first_refused()), (Some((8, 1)), None));
     }
 }

@@ -144,17 +144,19 @@ pub(crate) struct Refusals {
 
 impl Refusals {
     pub fn new<P: bus::DevicePort>(of: &Extent<P>, to: Sender<Refused>) -> Refusals {
+        let _ = of.part.take_first_refused();
         Refusals { before: of.part.refused().commands, sent: false, to }
     }
 
     /// Sends the first one, if there is one.
     pub fn send_first<P: bus::DevicePort>(&mut self, of: &Extent<P>) {
-        let refused = of.part.refused();
-        if !self.sent && refused.commands > self.before {
+        if !self.sent
+            && let Some(latest) = of.part.take_first_refused()
+        {
             self.sent = true;
-            self.before = refused.commands;
+            self.before += 1;
             // Fails only if the thread of the socket has ended: there is no place for reports then.
-            let _ = self.to.send(Refused { commands: 1, ..refused });
+            let _ = self.to.send(Refused { commands: 1, latest });
         }
     }
 

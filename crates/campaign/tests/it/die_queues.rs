@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bus::HostPort;
+use ftl::{Blocks, Erase, Page, PageRead, Pages, Part};
 use host::BlockDevice;
 use runtime::{Log, Rt, Span, Time};
 use testing::plan;
@@ -126,6 +127,46 @@ fn writes_proceed_under_reads_that_overtake_them() {
     let ([_, in_order], [reads, by_die]) = (longest(&[]), longest(&[("pages.die_commands", "1")]));
     assert!(by_die.count > 20 && reads.count > 1000, "{by_die:?}, {reads:?}");
     assert!(by_die.longest < in_order.longest * 4, "{by_die:?} by die, {in_order:?} in order");
+}
+
+/// A read waits for its die while the erase of its block begins, and overtakes it: what it finds is not there
+/// any more for the next reader.
+#[test]
+fn read_that_overtakes_the_erase_of_its_block_leaves_nothing_behind() {
+    let plan = plan("small-flash", &[SKEWED.as_slice(), &[("pages.die_commands", "1")]].concat());
+    let seen = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
+        let on = fill(&driver).await;
+        let software = driver.driver().software();
+        let page = software.locate(on[0][0].0).expect("on flash");
+        let erased = move |block| Erase {
+            blocks: Blocks { die: page.die, block, planes: 1 << page.plane },
+            failed: 0,
+        };
+        let another = (page.block + 1) % software.pages().shape().blocks;
+        let reads: Rc<Cell<Option<PageRead>>> = Rc::default();
+        for erase in [Some(another), None, Some(page.block)] {
+            let (pages, reads) = (software.pages().clone(), reads.clone());
+            rt.spawn(async move {
+                match erase.map(erased) {
+                    Some(erase) => pages.erase(&mut [erase]).await,
+                    None => reads.set(Some(read(&*pages, page).await)),
+                }
+            });
+            rt.sleep(Span::us(10)).await;
+        }
+        rt.sleep(Span::ms(100)).await;
+        let kept = software.pages().header(page);
+        (reads.get().expect("it has ended"), kept, read(&**software.pages(), page).await)
+    });
+    let (overtaking, kept, after) = seen.expect("a world");
+    assert!(matches!(overtaking, PageRead::Good { .. }), "{overtaking:?}");
+    assert_eq!((kept, after), (None, PageRead::Erased));
+}
+
+async fn read(pages: &impl Pages, page: Page) -> PageRead {
+    let mut part = [Part { page, units: 1, seen: PageRead::Unreadable }];
+    pages.read(&mut part).await;
+    part[0].seen
 }
 
 /// Contents are verified by `host_flash.rs`.
