@@ -23,6 +23,7 @@ mod pin;
 mod polling;
 mod ports;
 mod protection;
+mod saved_image;
 mod shadows;
 mod timeline;
 mod timing;
