@@ -134,6 +134,9 @@ fn ports_are_refused_where_the_link_is_no_link_above_a_switch() {
         error.contains("pages.port_lanes: found 2, expected none with link.credits"),
         "{error}"
     );
+    let array = "{devices=3,layout='parity',chunk='8 KiB',lanes=4,collections='free',costs={parity='30 ns'}}";
+    let error = refused(&[("array", array), ("host.memory", "512 MiB")]);
+    assert!(error.contains("pages.port_lanes: found 2, expected none with [array]"), "{error}");
     let lanes = plan::Plan::open("small-flash", &[("pages.port_lanes", "3")]);
     let error = lanes.expect_err("no such width").to_string();
     assert!(
