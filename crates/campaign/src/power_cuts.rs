@@ -6,8 +6,8 @@
 //! them. Any other block may hold an old or a newer version, but never a mixture: Identify reports AWUPF 0,
 //! so single blocks are written atomically (NVM command set 1.0, 2.1.4).
 //!
-//! One power cycle in eight ends in an orderly power-off during the work instead, as at a reset or at the stop
-//! of a server. After it every write and deallocation that was acknowledged must be present.
+//! One power cycle in eight ends in an orderly power-off during the work instead, as at a reset or at the
+//! stop of a server. After it every write and deallocation that was acknowledged must be present.
 //!
 //! Power cuts are grouped into *epochs* of [`EPOCH`], each with its own drive and RNG, so that repeating a
 //! cut requires only the earlier ones of its epoch.

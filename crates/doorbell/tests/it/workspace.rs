@@ -439,6 +439,23 @@ fn libraries_use_no_hash_order_and_do_not_print() {
 }
 
 /// Markers of unfinished work, in comments and code.
+/// A library without a test program has no unit tests, which would never run.
+#[test]
+fn unit_tests_have_a_test_program() {
+    let sources = sources();
+    for (krate, _) in MAY_USE {
+        let manifest = root().join("crates").join(krate).join("Cargo.toml");
+        let manifest: toml::Table =
+            fs::read_to_string(manifest).expect("a manifest").parse().expect("TOML");
+        let runs = manifest.get("lib").and_then(|lib| lib.get("test")?.as_bool()) != Some(false);
+        let inside = format!("crates/{krate}/src/");
+        let tested = |(path, text): &(&String, &String)| {
+            path.starts_with(&inside) && text.lines().any(|line| line.trim() == "#[test]")
+        };
+        assert_eq!(sources.iter().find(tested).filter(|_| !runs), None, "{krate}: test = false");
+    }
+}
+
 fn todo_markers(path: &str, text: &str) -> Vec<String> {
     let marks = ["TO\u{44}O", "FIX\u{4d}E", "XX\u{58}", "unimple\u{6d}ented", "tod\u{6f}"];
     let words = tokens(text).into_iter();
