@@ -7,7 +7,7 @@ use media::files::{Fault, Faults, Files};
 use testing::{Folder, plan};
 use world::device::MediumState;
 
-/// What is in memory in front of a file is in the file afterwards, and a flush that fails is an error.
+/// Contents in memory in front of the file are in the file afterwards, and a failed flush is an error.
 #[test]
 fn saved_image_is_flushed_or_saving_fails() {
     let folder = Folder::new("saved-image");
