@@ -31,7 +31,8 @@ use world::pci;
 use world::{self, CheckError, DriverError, RunError};
 
 pub const EPOCH: u64 = 100;
-/// One power cycle in this many, of those with work, ends in an orderly power-off. Raw flash has none.
+/// One power cycle in this many, of those with work, ends in an orderly power-off. None does with raw flash,
+/// which has no buffer to flush.
 const ORDERLY_EVERY: u64 = 8;
 
 const WRITERS: u64 = 8;

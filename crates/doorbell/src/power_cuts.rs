@@ -48,7 +48,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let seed = typed.seed;
     match job_result {
         Ok(survived) => {
-            tell(&plan.name, &survived);
+            print_statistics(&plan.name, &survived);
             Ok(true)
         }
         Err(failure) => {
@@ -61,7 +61,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     }
 }
 
-fn tell(plan: &str, survived: &Survived) {
+fn print_statistics(plan: &str, survived: &Survived) {
     let Survived { cuts, early, orderly, writes, trims, flushes, hints, blocks, collected } =
         survived;
     println!(
