@@ -55,6 +55,22 @@ impl Mapped {
         Ok(Mapped { whole, whole_bytes, skip: (offset - first) as usize })
     }
 
+    /// Maps zeros of this process alone, on huge pages if the kernel has them. Only bytes that are written
+    /// take memory.
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Mapped> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no other.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the range is the mapping just made; a failure does not matter.
+        unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
+        let whole = NonNull::new(start.cast()).expect("a mapping is not at zero");
+        Ok(Mapped { whole, whole_bytes: bytes, skip: 0 })
+    }
+
     /// Start of the requested range.
     pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: the part lies inside the mapping.

@@ -101,6 +101,20 @@ impl Memory {
         Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base }
     }
 
+    /// Maps zeros for the threads of this process, at bus addresses from 0, on huge pages if the kernel has
+    /// them. Only bytes that are written take memory. `bytes` is rounded up to a page.
+    ///
+    /// # Errors
+    /// The system has no room for the mapping.
+    #[cfg(feature = "std")]
+    pub fn anonymous(bytes: usize) -> std::io::Result<Memory> {
+        let bytes = bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN);
+        let mapped = crate::fd::Mapped::anonymous(bytes)?;
+        let (start, owner) = (mapped.start(), Owner::Mapping(mapped));
+        let region = Region { start, bytes, writable: true, owner };
+        Ok(Memory { region: Arc::new(region), base: BusAddr(0) })
+    }
+
     /// Maps `fd`; unmapped with the last clone.
     #[cfg(feature = "std")]
     pub(crate) fn map(
@@ -321,6 +335,19 @@ impl Memory {
         }
     }
 
+    /// As [`prefetch`](Self::prefetch), for reading.
+    #[inline]
+    pub fn prefetch_to_read(&self, at: BusAddr, bytes: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Ok(start) = self.place(at, bytes) {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for line in (0..bytes).step_by(LINE) {
+                // SAFETY: a prefetch accesses nothing that the program can see and faults nowhere.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line).cast()) };
+            }
+        }
+    }
+
     /// As [`prefetch`](Self::prefetch), for the cache line of this byte.
     #[inline]
     pub fn prefetch_line(&self, at: BusAddr) {
@@ -378,6 +405,18 @@ impl Memory {
         const { assert!(cfg!(target_endian = "little"), "shared counters are little-endian") };
         self.place_to_change(at, 4)?;
         Ok(self.word(at)?.fetch_add(value, Ordering::AcqRel))
+    }
+
+    /// Stores `new` in an 8-byte word if it is `current`, with acquire. Returns false if it is not.
+    ///
+    /// # Panics
+    /// If `at` is not 8-byte aligned.
+    #[inline]
+    pub fn exchange_u64(&self, at: BusAddr, current: u64, new: u64) -> Result<bool, OutOfRange> {
+        self.place_to_change(at, 8)?;
+        let (current, new) = (current.to_le(), new.to_le());
+        let word = self.doubleword(at)?;
+        Ok(word.compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed).is_ok())
     }
 
     #[inline]

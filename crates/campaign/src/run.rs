@@ -42,6 +42,8 @@ pub struct RunSpec<'a> {
     pub resets: u32,
     /// Live: threads of the host.
     pub threads: u32,
+    /// Live, of a device in this process: its threads.
+    pub device_threads: u32,
     /// Interval of the time series.
     pub series: Option<Span>,
     /// Maximum number of operations in a timeline.
@@ -92,6 +94,7 @@ impl RunSpec<'_> {
             log,
             progress: self.progress.clone(),
             resets: self.resets,
+            device_threads: self.device_threads,
             series: self.series,
             timeline: self.timeline,
             run_recorder: self.run_recorder.clone(),

@@ -94,8 +94,9 @@ enum Command {
         /// the medium from block FROM on, and nothing else
         #[arg(long = "client", value_name = "NAME=FROM+BLOCKS", conflicts_with = "shared")]
         clients: Vec<Client>,
-        /// Device threads that the clients are dealt to in order, for media in memory without timing
-        #[arg(long, value_name = "N", default_value_t = 1, requires = "clients")]
+        /// Device threads, to which the queues of an SSD are dealt, or the clients in their order; for media in
+        /// memory without timing
+        #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "shared")]
         device_threads: usize,
         /// Host interface
         #[arg(long, value_parser = Named, default_value = "nvme")]
@@ -268,7 +269,7 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         } => {
             let hosts = match (shared, &clients[..]) {
                 (true, _) => Hosts::Sharing,
-                (false, []) => Hosts::Apart,
+                (false, []) => Hosts::Apart { device_threads },
                 (false, clients) => Hosts::Clients { clients, device_threads },
             };
             serve_command::serve(&plan, &sets, &listen, &control, hosts, interface)

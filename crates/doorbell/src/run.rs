@@ -68,6 +68,10 @@ pub(super) struct Run {
     /// Live: number of host threads, one queue pair each; job clones are distributed across them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
+    /// Live: number of device threads that the queues are dealt to, for media in memory without timing
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    device_threads: u32,
     /// Number of controller resets during the run
     #[arg(long, default_value_t = 0)]
     resets: u32,
@@ -227,6 +231,7 @@ pub(super) fn run(typed: &Run, call: &Call) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, typed.seed)?;
     typed.check_flags()?;
     typed.check_threads(&plan)?;
+    typed.check_device_threads()?;
     let works = typed.jobs.works(&typed.files)?;
     typed.check_format(works.len())?;
     let interval = typed.interval()?;
@@ -285,6 +290,7 @@ fn one_file(
             device,
             resets,
             threads: typed.threads,
+            device_threads: typed.device_threads,
             series: match (&typed.series, &typed.html) {
                 (Some(_), _) => Some(interval),
                 (None, Some(_)) => Some(page_interval(work)),

@@ -110,6 +110,7 @@ impl RunRequest {
             device: self.device(),
             resets: self.resets,
             threads: self.threads,
+            device_threads: 1,
             series: self.interval()?,
             timeline: None,
             run_recorder: None,

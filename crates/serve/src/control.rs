@@ -60,6 +60,10 @@ impl Control {
         Ok(Control { opened: Some(plan), ..Control::new()? })
     }
 
+    pub(crate) fn is_watching(&self) -> bool {
+        self.opened.is_some()
+    }
+
     /// The stop of this server. After its request, drives flush and save what they hold, and
     /// [`serve`](crate::FrontEnd::serve) returns.
     pub fn stop(&self) -> &Arc<Stop> {
@@ -172,7 +176,7 @@ mod tests {
             (0..6).map(|n| format!("c{n}={}+8", 8 * n).parse().expect("a client")).collect();
         let divided = Hosts::Clients { clients: &clients, device_threads: 2 };
         for (name, hosts) in [
-            ("vfio-user", Hosts::Apart),
+            ("vfio-user", Hosts::Apart { device_threads: 1 }),
             ("vfio-user", Hosts::Sharing),
             ("vfio-user", divided),
             ("shm", divided),

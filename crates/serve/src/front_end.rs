@@ -9,6 +9,7 @@ use media::contents::Backing;
 use plan::{MediumPace, NUMBER_MAX, Plan};
 use runtime::Span;
 use world::RunError;
+use world::device_threads;
 use world::interfaces::Row;
 
 use crate::control::Drive;
@@ -72,7 +73,10 @@ impl fmt::Display for Limits {
 #[derive(Clone, Copy, Debug)]
 pub enum Hosts<'a> {
     /// Each address has a device of its own.
-    Apart,
+    Apart {
+        /// Threads of each device, at least 1, to which its queues are dealt.
+        device_threads: usize,
+    },
     /// One device is behind all addresses, and each host reaches all of it.
     Sharing,
     /// One device is behind all addresses, and each client reaches its extent alone. One client per address.
@@ -93,7 +97,7 @@ pub struct Job<'a> {
     /// The client of each address, if each has an extent of one device; otherwise none.
     pub clients: &'a [Client],
     pub control: &'a Control,
-    /// Number of device threads that the clients are dealt to.
+    /// Number of device threads that the clients are dealt to; without clients, the queues of each device.
     pub device_threads: usize,
     pub(crate) report: &'a (dyn Fn(&Path, &str) + Sync),
 }
@@ -134,7 +138,8 @@ impl FrontEnd {
         let name = self.name;
         let (clients, device_threads): (&[Client], _) = match hosts {
             Hosts::Clients { clients, device_threads } => (clients, device_threads),
-            Hosts::Apart | Hosts::Sharing => (&[], 1),
+            Hosts::Apart { device_threads } => (&[], device_threads),
+            Hosts::Sharing => (&[], 1),
         };
         let most = match self.addresses {
             Addresses::One => 1,
@@ -159,6 +164,9 @@ impl FrontEnd {
             checked.map_err(|error| RunError::Other(format!("--device-threads: {error}")))?;
         }
         let mut plan = plan_for_clients(row, plan)?;
+        if let Hosts::Apart { device_threads } = hosts {
+            self.check_queues(&plan, device_threads, control)?;
+        }
         plan.device.number.get_or_insert_with(|| number_of(&addresses[0]));
         (self.serve)(&Job {
             row,
@@ -170,6 +178,28 @@ impl FrontEnd {
             control,
             report,
         })
+    }
+
+    /// Checks that the queues of a device can be dealt to this number of threads.
+    fn check_queues(&self, plan: &Plan, threads: usize, control: &Control) -> Result<(), RunError> {
+        let most = device_threads::THREADS_MAX;
+        let refused = |found: String, expected: &str| {
+            Err(RunError::Other(format!("--device-threads: found {found}, expected {expected}")))
+        };
+        match u32::try_from(threads) {
+            Ok(1) => Ok(()),
+            Ok(threads) if (1..=most).contains(&threads) => {
+                if self.addresses == Addresses::One {
+                    return refused(format!("--{}", self.name), "a front end with queues");
+                }
+                if control.is_watching() {
+                    let found = "--control, --metrics or --http".to_owned();
+                    return refused(found, "none: the counts of several threads are not added");
+                }
+                Ok(device_threads::check(plan, threads)?)
+            }
+            _ => refused(threads.to_string(), &format!("1 to {most}")),
+        }
     }
 
     fn check_clients(
@@ -271,6 +301,7 @@ mod tests {
             "--client: found --nbd, expected --shm or --vfio-user"
         );
         let two = ["a".into(), "b".into()];
-        assert_eq!(refused(&two, Hosts::Apart), "--nbd: found 2 addresses, expected one");
+        let apart = Hosts::Apart { device_threads: 1 };
+        assert_eq!(refused(&two, apart), "--nbd: found 2 addresses, expected one");
     }
 }

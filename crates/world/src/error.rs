@@ -243,6 +243,9 @@ pub enum MediumError {
     /// The interface supports one host per device.
     #[error("interface {interface}: found several hosts, expected one")]
     OneHost { interface: &'static str },
+    /// The queues of the interface cannot be dealt to several device threads.
+    #[error("interface {interface}: found several device threads, expected one")]
+    OneThread { interface: &'static str },
     /// The interface supports one client per device.
     #[error(
         "interface {interface}: found clients with extents, expected one client with the whole drive"

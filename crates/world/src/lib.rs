@@ -32,6 +32,7 @@
 //! compares an optimised build with an unoptimised one.
 
 pub mod device;
+pub mod device_threads;
 mod drive;
 pub mod engine;
 mod error;
@@ -47,6 +48,7 @@ mod processor;
 pub mod run_recorder;
 mod run_result;
 pub mod series;
+mod shared_blocks;
 mod simulated;
 mod threads;
 pub mod timeline;

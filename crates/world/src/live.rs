@@ -11,6 +11,7 @@ use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 
+use crate::device_threads::{self, ThreadedDevice};
 use crate::drive::{drive, queues};
 use crate::error::{CheckError, RunError};
 use crate::interfaces::Row;
@@ -106,11 +107,19 @@ pub(super) fn on_a_thread<'scope>(
     plan: &'scope Plan,
     shared: Vec<Shared>,
     traces: Traces,
+    threads: u32,
 ) -> Result<DeviceThread<'scope>, RunError> {
+    if threads > 1 {
+        device_threads::check(plan, threads)?;
+    }
     let started = Arc::new(AtomicBool::new(false));
     let stop = Stop(Arc::new(AtomicBool::new(false)));
     let (has_started, is_to_stop) = (started.clone(), stop.0.clone());
     let body = move || {
+        if threads > 1 {
+            let device = ThreadedDevice::new(row, plan, Some(traces))?;
+            return on_threads(&device, &shared[0], threads, &has_started, &is_to_stop);
+        }
         let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
         let devices = live_devices(row, &rt, &shared, plan)?;
         has_started.store(true, Ordering::Release);
@@ -126,6 +135,27 @@ pub(super) fn on_a_thread<'scope>(
     Ok(DeviceThread { thread, started, stop })
 }
 
+/// Runs a device on `threads` threads, this one included, until it is to stop.
+fn on_threads(
+    device: &ThreadedDevice,
+    shared: &Shared,
+    threads: u32,
+    has_started: &AtomicBool,
+    is_to_stop: &AtomicBool,
+) -> Result<DeviceStats, RunError> {
+    std::thread::scope(|scope| {
+        let others = device.others(scope, (1..threads).map(|_| shared.clone()).collect())?;
+        let run = |rt: &Rt, _: &_| {
+            has_started.store(true, Ordering::Release);
+            let is_over = || is_to_stop.load(Ordering::Acquire) || others.has_failed();
+            timed(|| rt.block_on(until(rt, is_over))).1
+        };
+        let ran = device.run(&others, |rt| shared.device(rt), run);
+        others.end()?;
+        Ok(DeviceStats { thread: Some(ran?.0), ..DeviceStats::default() })
+    })
+}
+
 /// Runs work live: the device on its own thread, the host on this one.
 pub fn live_in_threads(
     row: &'static Row,
@@ -136,7 +166,8 @@ pub fn live_in_threads(
     let shared = shared_with_all(row, plan)?;
     let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
     std::thread::scope(|scope| {
-        let device = on_a_thread(row, scope, plan, shared.clone(), traces.clone())?;
+        let threads = options.device_threads;
+        let device = on_a_thread(row, scope, plan, shared.clone(), traces.clone(), threads)?;
         let rt = Rt::live(&STD_CLOCK, Some(traces), options.live_log());
         let hosts = hosts(row, &rt, &shared, plan);
         let watched = hosts.clone();

@@ -15,6 +15,7 @@ use media::{Blocks, Faulty, Part};
 use runtime::Rt;
 
 use crate::RunError;
+use crate::shared_blocks::SharedMedium;
 use plan::{Flash, Plan};
 
 /// The medium of a device.
@@ -40,6 +41,8 @@ pub enum Reach {
     Flash(Rc<Drive<Chips>>),
     Bridged(Rc<Bridge<Drive<Chips>>>),
     Part(Rc<Part<Medium>>),
+    /// Blocks that other device threads reach too.
+    Shared(Rc<SharedMedium>),
 }
 
 impl Reach {
@@ -70,7 +73,8 @@ media::either!(Reach, medium:
     Reach::Blocks(medium),
     Reach::Flash(medium),
     Reach::Bridged(medium),
-    Reach::Part(medium));
+    Reach::Part(medium),
+    Reach::Shared(medium));
 media::either!(NvmeStore, medium: NvmeStore::Plain(medium), NvmeStore::Tagged(medium));
 
 /// Options of the plan's FTL, with the seed of the run.

@@ -35,6 +35,8 @@ pub struct Options {
     pub series: Option<Span>,
     /// Maximum number of operations in a timeline; none: no timeline.
     pub timeline: Option<u32>,
+    /// Live: number of device threads that the queues are dealt to; 0 is as 1.
+    pub device_threads: u32,
     /// Live: recorder of arrivals and register writes.
     pub run_recorder: Option<Rc<RunRecorder>>,
 }
@@ -185,11 +187,12 @@ pub(crate) fn sample_flash(devices: &[Device], sample: &mut Sample) {
 }
 
 /// Device side of the result of a run.
+#[derive(Default)]
 pub(crate) struct DeviceStats {
     pub(crate) faults: Vec<(String, u64)>,
     pub(crate) power: Vec<StateUse>,
     pub(crate) flash: Option<FlashStats>,
-    /// Processor use of its thread; none if it has none of its own.
+    /// Processor use of its (first) thread; none if it has none of its own.
     pub(crate) thread: Option<ThreadUse>,
 }
 

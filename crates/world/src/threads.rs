@@ -151,7 +151,8 @@ pub fn live_in_host_threads(
             let shared = shared(NVME, plan)?;
             let host_threads = host_threads(Bus::Shared(shared.clone()), false);
             std::thread::scope(|scope| {
-                let mut device = on_a_thread(NVME, scope, plan, vec![shared], traces.clone())?;
+                let (traced, threads) = (traces.clone(), options.device_threads);
+                let mut device = on_a_thread(NVME, scope, plan, vec![shared], traced, threads)?;
                 let job_result = host_threads.run_all(&options, traces, &mut device);
                 let device_stats = device.stop()?;
                 job_result

@@ -129,6 +129,7 @@ fn stopped_run_begins_no_operation_and_others_are_not_changed() {
             device: Device::Thread,
             resets: 0,
             threads: 1,
+            device_threads: 1,
             series: None,
             timeline: None,
             run_recorder: None,

@@ -15,9 +15,11 @@ use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
+use super::counters::{Count, Counters};
 use super::queue::ends_in_address_space;
 use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
+use super::threads::What;
 use super::{Controller, EVENT_REQUESTS_MAX, KELVIN, VECTORS};
 
 const SQE_BYTES: u32 = size_of::<Sqe>() as u32;
@@ -39,7 +41,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Command::AsyncEventRequest => return self.hold_event_request(request.cid),
             Command::CreateCq(create) => self.create_cq(request.data, create).await,
             Command::CreateSq(create) => self.create_sq(request.data, create).await,
-            Command::DeleteCq { qid } => self.delete_cq(qid),
+            Command::DeleteCq { qid } => self.delete_cq(qid).await,
             Command::DeleteSq { qid } => self.delete_sq(qid).await,
             Command::Identify(ask) => self.answer_identify(number, &request, ask).await,
             Command::GetLogPage(ask) => self.answer_log(number, &request, ask).await,
@@ -77,6 +79,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let shadow = self.first_of_head(create.qid).await?;
         // Check again: another command may have created it during the await.
         let base = self.validate_cq(data, create)?;
+        if let Some(thread) = self.thread_of(create.qid) {
+            self.given.borrow_mut().cqs.push(create.qid);
+            return self.order(thread, What::MakeCq { create, base }).await;
+        }
         let vector = create.irq_enabled.then_some(create.vector);
         let mut cq = Cq::new(create.qid, base, create.size, vector);
         cq.shadow = shadow;
@@ -86,9 +92,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Validates a new completion queue; returns its base address.
     fn validate_cq(&self, data: DataPointer, create: CreateCq) -> Result<BusAddr, Status> {
-        self.check_new_queue(
-            self.cqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
-        )?;
+        self.check_new_queue(self.has_cq(create.qid))?;
         self.check_size(create.size, self.settings.get().iocqes() == CQE_BYTES.ilog2() as u8)?;
         if create.vector >= VECTORS {
             return Err(Status::INVALID_INTERRUPT_VECTOR);
@@ -100,6 +104,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.validate_sq(data, create)?;
         let shadow = self.first_of_tail(create.qid).await?;
         let base = self.validate_sq(data, create)?;
+        if let Some(thread) = self.thread_of(create.cqid) {
+            self.given.borrow_mut().sqs.push((create.qid, create.cqid));
+            return self.order(thread, What::MakeSq { create, base }).await;
+        }
         // Without weighted arbitration there is one class (5.5: QPRIO is ignored).
         let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
         let priority = if by_weight { create.priority } else { Priority::Medium };
@@ -111,18 +119,28 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// As [`validate_cq`](Self::validate_cq), for a submission queue.
     fn validate_sq(&self, data: DataPointer, create: CreateSq) -> Result<BusAddr, Status> {
-        match self.cqs.borrow().get(usize::from(create.cqid.0)) {
+        match self.has_cq(create.cqid) {
             // 5.5: an identifier out of range, and one without a completion queue, have different status
             // codes.
             None => return Err(Status::INVALID_QUEUE_IDENTIFIER),
-            Some(None) => return Err(Status::COMPLETION_QUEUE_INVALID),
-            Some(Some(_)) => {}
+            Some(false) => return Err(Status::COMPLETION_QUEUE_INVALID),
+            Some(true) => {}
         }
-        self.check_new_queue(
-            self.sqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
-        )?;
+        self.check_new_queue(self.has_sq(create.qid))?;
         self.check_size(create.size, self.settings.get().iosqes() == SQE_BYTES.ilog2() as u8)?;
         self.queue_base(data, create.contiguous, create.size * SQE_BYTES)
+    }
+
+    /// Whether there is a completion queue of this identifier, on any thread. `None`: it is out of range.
+    fn has_cq(&self, qid: QueueId) -> Option<bool> {
+        let here = self.cqs.borrow().get(usize::from(qid.0)).map(Option::is_some)?;
+        Some(here || self.given.borrow().has_cq(qid))
+    }
+
+    /// As [`has_cq`](Self::has_cq), for a submission queue.
+    fn has_sq(&self, qid: QueueId) -> Option<bool> {
+        let here = self.sqs.borrow().get(usize::from(qid.0)).map(Option::is_some)?;
+        Some(here || self.given.borrow().cq_of(qid).is_some())
     }
 
     /// Checks that the identifier is in range and unused.
@@ -151,7 +169,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if ends_in_address_space(base, bytes) { Ok(base) } else { Err(Status::INVALID_FIELD) }
     }
 
-    fn delete_cq(&self, qid: QueueId) -> Result<u32, Status> {
+    async fn delete_cq(&self, qid: QueueId) -> Result<u32, Status> {
+        let thread = self.thread_of(qid).filter(|_| self.given.borrow().has_cq(qid));
+        if let Some(thread) = thread {
+            if self.given.borrow().sqs.iter().any(|(_, cqid)| *cqid == qid) {
+                return Err(Status::INVALID_QUEUE_DELETION);
+            }
+            self.given.borrow_mut().cqs.retain(|given| *given != qid);
+            return self.order(thread, What::DeleteCq(qid)).await;
+        }
         let mut cqs = self.cqs.borrow_mut();
         let cq = cqs.get_mut(usize::from(qid.0)).filter(|cq| cq.is_some());
         let cq = cq.ok_or(Status::INVALID_QUEUE_IDENTIFIER)?;
@@ -165,6 +191,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Outstanding commands of the queue complete first, as aborted.
     async fn delete_sq(&self, qid: QueueId) -> Result<u32, Status> {
+        let given = self.given.borrow().cq_of(qid);
+        if let Some(thread) = given.and_then(|cqid| self.thread_of(cqid)) {
+            let refused = self.order(thread, What::DeleteSq(qid)).await?;
+            if refused != 0 {
+                return Err(Status::INVALID_QUEUE_IDENTIFIER);
+            }
+            self.given.borrow_mut().sqs.retain(|(sqid, _)| *sqid != qid);
+            return Ok(0);
+        }
+        self.end_sq(qid).await.map(|()| 0)
+    }
+
+    /// Deletes a submission queue of this thread.
+    pub(super) async fn end_sq(&self, qid: QueueId) -> Result<(), Status> {
         {
             let mut sqs = self.sqs.borrow_mut();
             let sq = sqs.get_mut(usize::from(qid.0)).and_then(Option::as_mut);
@@ -174,7 +214,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         self.drain_sq(qid).await;
         self.remove_sq(qid);
-        Ok(0)
+        Ok(())
     }
 
     async fn answer_identify(
@@ -240,7 +280,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The error log; LBAs are cleared during a sanitize.
     fn error_page(&self) -> Vec<u8> {
-        let mut page = self.errors.borrow().page();
+        let mut page = self.with_errors(|errors| errors.page());
         if self.hides_blocks() {
             page.iter_mut().for_each(|entry| entry.lba = 0.into());
         }
@@ -254,25 +294,38 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     fn health(&self) -> SmartHealth {
         let mut health = SmartHealth::new_zeroed();
-        let (c, block) = (&self.counters, u64::from(self.block_bytes));
+        let block = u64::from(self.block_bytes);
+        let sum = |count: fn(&Counters) -> &Count| match &self.place {
+            Some(place) => place.all_counters().map(|counters| count(counters).get()).sum(),
+            None => count(&self.counters).get(),
+        };
         // A data unit is 1000 blocks of 512 bytes, rounded up.
         let units = |blocks: u64| u128::from((blocks * block).div_ceil(512_000));
         health.temperature = (KELVIN + 40).into();
         health.available_spare = 100;
         health.available_spare_threshold = 10;
-        health.data_units_read = units(c.blocks_read.get()).into();
-        health.data_units_written = units(c.blocks_written.get()).into();
-        health.host_reads = u128::from(c.reads.get()).into();
-        health.host_writes = u128::from(c.writes.get()).into();
+        health.data_units_read = units(sum(|of| &of.blocks_read)).into();
+        health.data_units_written = units(sum(|of| &of.blocks_written)).into();
+        health.host_reads = u128::from(sum(|of| &of.reads)).into();
+        health.host_writes = u128::from(sum(|of| &of.writes)).into();
         health.power_cycles = 1.into();
         health.power_on_hours = u128::from(self.power_on_hours()).into();
-        health.media_errors = u128::from(c.media_errors.get()).into();
-        health.error_log_entries = u128::from(self.errors.borrow().count).into();
+        health.media_errors = u128::from(sum(|of| &of.media_errors)).into();
+        health.error_log_entries = u128::from(self.with_errors(|errors| errors.count)).into();
         health
     }
 
     /// Aborts a command, best effort: if it waits, it is cancelled and completes before the Abort.
     async fn abort(&self, sqid: QueueId, cid: CommandId) -> Result<u32, Status> {
+        let given = self.given.borrow().cq_of(sqid);
+        match given.and_then(|cqid| self.thread_of(cqid)) {
+            Some(thread) => self.order(thread, What::Abort(sqid, cid)).await,
+            None => Ok(self.abort_here(sqid, cid).await),
+        }
+    }
+
+    /// Aborts a command of this thread. Returns dword 0 of the completion.
+    pub(super) async fn abort_here(&self, sqid: QueueId, cid: CommandId) -> u32 {
         const NOT_ABORTED: u32 = 1;
         let here = |slot: &Slot| {
             let (queue, second) = slot.busy.get()?;
@@ -281,7 +334,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let waits = |slot: &Slot| here(slot).is_some() && !slot.completing.get();
         let victim = self.slots.iter().find(|slot| waits(slot));
         let Some(victim) = victim.filter(|_| sqid != QueueId::ADMIN) else {
-            return Ok(NOT_ABORTED);
+            return NOT_ABORTED;
         };
         match here(victim) == Some(cid) {
             true => victim.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED)),
@@ -291,7 +344,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let version = self.quiet.version();
             self.quiet.changed(&self.rt, version).await;
         }
-        Ok(0)
+        0
     }
 
     /// Keeps the request outstanding until there is an event.

@@ -7,7 +7,6 @@ use bus::{DevicePort, Segment};
 use media::Media;
 use wire::QueueId;
 use wire::nvme::admin::Priority;
-use wire::nvme::event::AsyncEvent;
 use wire::nvme::registers::Cc;
 
 use super::Controller;
@@ -168,7 +167,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             false => self.round_robin((admin_room, room), &mut bad_tail),
         };
         if bad_tail {
-            self.event(AsyncEvent::INVALID_DOORBELL_VALUE);
+            self.tell_bad_doorbell();
+            self.tell_events();
         }
         burst
     }

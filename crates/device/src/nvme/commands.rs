@@ -18,7 +18,9 @@ enum Needs {
     Management,
     /// The same, and the medium either keeps no overwritten data or can erase itself as a whole.
     Sanitizes,
-    /// The doorbells fit the words of one page.
+    /// The queues are served by one thread.
+    OneThread,
+    /// The same, and the doorbells fit the words of one page.
     FewDoorbells,
     /// The medium supports host-directed GC.
     Collections,
@@ -56,6 +58,11 @@ const fn with_label(opcode: u8, effects: u32, bit: u16) -> Row {
     Row { opcode, effects, bit, needs: Needs::Label }
 }
 
+/// As [`row`], unless the queues are served by several threads.
+const fn on_one_thread(opcode: u8, effects: u32, bit: u16) -> Row {
+    Row { opcode, effects, bit, needs: Needs::OneThread }
+}
+
 const ADMIN: &[Row] = &[
     row(admin::DELETE_SQ, PLAIN, 0),
     row(admin::CREATE_SQ, PLAIN, 0),
@@ -77,7 +84,7 @@ const ADMIN: &[Row] = &[
         bit: oacs::DOORBELL_BUFFER,
         needs: Needs::FewDoorbells,
     },
-    row(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
+    on_one_thread(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
     Row { opcode: admin::SANITIZE, effects: FORMATS_ALL, bit: 0, needs: Needs::Sanitizes },
     Row { opcode: admin::COLLECT, effects: PLAIN, bit: 0, needs: Needs::Collections },
 ];
@@ -92,10 +99,10 @@ const IO: &[Row] = &[
     row(io::DATASET_MANAGEMENT, WRITES, oncs::DATASET_MANAGEMENT),
     row(io::VERIFY, PLAIN, oncs::VERIFY),
     row(io::COPY, WRITES, oncs::COPY),
-    row(io::RESERVATION_REGISTER, PLAIN, oncs::RESERVATIONS),
-    row(io::RESERVATION_REPORT, PLAIN, oncs::RESERVATIONS),
-    row(io::RESERVATION_ACQUIRE, PLAIN, oncs::RESERVATIONS),
-    row(io::RESERVATION_RELEASE, PLAIN, oncs::RESERVATIONS),
+    on_one_thread(io::RESERVATION_REGISTER, PLAIN, oncs::RESERVATIONS),
+    on_one_thread(io::RESERVATION_REPORT, PLAIN, oncs::RESERVATIONS),
+    on_one_thread(io::RESERVATION_ACQUIRE, PLAIN, oncs::RESERVATIONS),
+    on_one_thread(io::RESERVATION_RELEASE, PLAIN, oncs::RESERVATIONS),
     Row { opcode: io::READ_PLACED, effects: PLAIN, bit: 0, needs: Needs::HostMap },
     Row { opcode: io::READ_MAP, effects: PLAIN, bit: 0, needs: Needs::HostMap },
 ];
@@ -114,7 +121,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Needs::Sanitizes => {
                 self.is_met(Needs::Management) && self.sanitizing_capabilities() != 0
             }
-            Needs::FewDoorbells => self.doorbells_fit_a_page(),
+            Needs::OneThread => self.place.is_none(),
+            Needs::FewDoorbells => self.place.is_none() && self.doorbells_fit_a_page(),
             Needs::Collections => self.offers_collections(),
             Needs::HostMap => self.offers_host_map(),
         }
@@ -127,6 +135,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Returns true if the admin command is supported.
     pub(super) fn has_admin(&self, opcode: u8) -> bool {
         ADMIN.iter().any(|row| row.opcode == opcode && self.is_met(row.needs))
+    }
+
+    /// Returns true if the I/O command is supported.
+    pub(super) fn has_io(&self, opcode: u8) -> bool {
+        IO.iter().any(|row| row.opcode == opcode && self.is_met(row.needs))
     }
 
     /// OACS and ONCS bits of the supported commands.

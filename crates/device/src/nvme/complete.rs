@@ -3,7 +3,6 @@
 use bus::DevicePort;
 use media::Media;
 use wire::nvme::entry::Cqe;
-use wire::nvme::event::AsyncEvent;
 use wire::{BusAddr, QueueId};
 use zerocopy::IntoBytes;
 
@@ -61,7 +60,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn place_for(&self, qid: QueueId) -> Room {
         let (room, bad_head) = self.look_for_place(qid);
         if bad_head {
-            self.events.borrow_mut().note(AsyncEvent::INVALID_DOORBELL_VALUE);
+            self.tell_bad_doorbell();
         }
         room
     }

@@ -16,6 +16,7 @@ use wire::{BusAddr, QueueId};
 use super::features::Features;
 use super::queue::{Cq, Sq, ends_in_address_space};
 use super::slot::Cut;
+use super::threads::{Given, What};
 use super::{Controller, READY_TIMEOUT};
 
 /// CAP.MPSMAX: memory pages of up to 2^(12 + 4) bytes.
@@ -26,7 +27,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Cap::new()
             .with_mqes((self.options.queue_entries_max - 1) as u16)
             .with_cqr(true)
-            .with_ams(Cap::AMS_WEIGHTED)
+            .with_ams(if self.place.is_none() { Cap::AMS_WEIGHTED } else { 0 })
             .with_to(self.ready_timeout)
             .with_css(Cap::CSS_NVM)
             .with_mpsmax(PAGE_LOG2_MAX)
@@ -82,6 +83,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                         // The host has changed CC meanwhile. The medium continues to start.
                         continue;
                     }
+                    self.order_all(|| What::Enable(cc)).await;
                     self.enable(cc);
                 }
                 (true, false) => self.disable().await,
@@ -98,7 +100,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn enable(&self, cc: Cc) {
         let aqa = Aqa::from_bits(self.port.load(AQA));
         let sense = cc.css() == 0
-            && [Cc::AMS_ROUND_ROBIN, Cc::AMS_WEIGHTED].contains(&cc.ams())
+            && (cc.ams() == Cc::AMS_ROUND_ROBIN
+                || cc.ams() == Cc::AMS_WEIGHTED && self.place.is_none())
             && cc.mps() <= PAGE_LOG2_MAX
             && aqa.sq_entries() >= 2
             && aqa.cq_entries() >= 2;
@@ -153,25 +156,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// more: every command has been cancelled, and earlier posted writes arrive before the read completion.
     async fn disable(&self) {
         self.ready.set(false);
-        self.shadows.reset();
         self.reset_ends_self_test();
-        for slot in self.slots.iter() {
-            slot.cut(&self.rt, Cut::Silently);
-        }
-        self.until_idle(|_| true).await;
+        self.order_all(|| What::Disable).await;
+        self.given.replace(Given::default());
+        self.forget_queues().await;
         let queues = self.sqs.borrow().len() as u16;
-        for qid in 0..queues {
-            self.remove_sq(QueueId(qid));
-            self.cqs.borrow_mut()[usize::from(qid)] = None;
-            self.port.store(sq_tail_doorbell(QueueId(qid), 0), 0);
-            self.port.store(cq_head_doorbell(QueueId(qid), 0), 0);
+        for qid in (0..queues).map(QueueId) {
+            self.port.store(sq_tail_doorbell(qid, 0), 0);
+            self.port.store(cq_head_doorbell(qid, 0), 0);
         }
         self.forget_nameless_host();
         self.member.forget();
-        *self.features.borrow_mut() = Features::new(self.options.arbitration_burst);
         *self.events.borrow_mut() = Default::default();
-        self.arbiter.reset();
-        self.coalescing.reset();
         if self.power.feature().ps() != 0 {
             self.faults.meter.power.enter(0, self.rt.now(), self.rt.now());
         }
@@ -185,6 +181,25 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.drive_pin();
         }
         self.set_status(Csts::new());
+    }
+
+    /// Cancels the commands of this thread, forgets its queues, and restores the defaults of its features. No
+    /// doorbell of another thread's queue is touched.
+    pub(super) async fn forget_queues(&self) {
+        self.ready.set(false);
+        self.shadows.reset();
+        for slot in self.slots.iter() {
+            slot.cut(&self.rt, Cut::Silently);
+        }
+        self.until_idle(|_| true).await;
+        let queues = self.sqs.borrow().len() as u16;
+        for qid in 0..queues {
+            self.remove_sq(QueueId(qid));
+            self.cqs.borrow_mut()[usize::from(qid)] = None;
+        }
+        *self.features.borrow_mut() = Features::new(self.options.arbitration_burst);
+        self.arbiter.reset();
+        self.coalescing.reset();
     }
 
     /// Waits until no slot holds a command of these queues, and no fetch of their entries is in flight.
@@ -218,7 +233,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn fail(&self, what: &'static str, at: u64) {
         self.ready.set(false);
         self.rt.log("device", what, at, 0);
-        self.set_status(self.csts.get().with_cfs(true));
+        self.fail_all();
+        if !self.is_other() {
+            self.set_status(self.csts.get().with_cfs(true));
+        }
     }
 
     /// Cancels the commands of a queue that is being deleted, and waits for their completion.

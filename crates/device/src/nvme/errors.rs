@@ -44,6 +44,14 @@ impl ErrorLog {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// Accesses the error log: of the controller, whatever the number of its threads.
+    pub(super) fn with_errors<T>(&self, access: impl FnOnce(&mut ErrorLog) -> T) -> T {
+        match &self.place {
+            Some(place) => access(&mut place.errors()),
+            None => access(&mut self.errors.borrow_mut()),
+        }
+    }
+
     /// Logs a failed command. Returns its status with the More bit set.
     pub(super) fn note_error(&self, job: &Job, status: Status) -> Status {
         let status = status.with_more();
@@ -61,7 +69,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             nsid: job.sqe.nsid,
             ..ErrorInformation::new_zeroed()
         };
-        self.errors.borrow_mut().note(entry);
+        self.with_errors(|errors| errors.note(entry));
         self.rt.log("device", "error", u64::from(job.sqe.cid.get()), u64::from(status.bits()));
         status
     }
@@ -75,7 +83,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             parameter_error_location: 0xffff.into(),
             ..ErrorInformation::new_zeroed()
         };
-        self.errors.borrow_mut().note(entry);
+        self.with_errors(|errors| errors.note(entry));
         self.rt.log("device", "error", 0xffff, u64::from(status.bits()));
     }
 

@@ -11,8 +11,8 @@ use wire::nvme::features::{
 use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
-use super::Controller;
-use super::{KELVIN, VECTORS};
+use super::threads::What;
+use super::{Controller, KELVIN, VECTORS};
 
 /// Current values of features. A reset restores the defaults.
 pub(super) struct Features {
@@ -65,7 +65,7 @@ impl Features {
     }
 
     /// Stores a value that needs no action.
-    fn set(&mut self, feature: Feature) -> Result<(), Status> {
+    pub fn set(&mut self, feature: Feature) -> Result<(), Status> {
         match feature {
             Feature::Arbitration(arbitration) => self.arbitration = arbitration,
             Feature::VolatileWriteCache(cache) => self.write_cache = cache.wce(),
@@ -182,11 +182,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Ok(0);
         }
         self.features.borrow_mut().set(feature)?;
-        if let Feature::InterruptCoalescing(limits) = feature {
-            // Release interrupts that wait under the previous limits.
-            self.tell_waiting(|_| true);
-            self.coalescing.set(limits);
-        }
+        self.coalesce(feature);
+        self.order_all(|| What::Set(feature)).await;
         if let Feature::VolatileWriteCache(cache) = feature
             && !cache.wce()
         {
@@ -196,11 +193,21 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
+    /// Takes the limits of interrupt coalescing from a feature, if it is that one.
+    pub(super) fn coalesce(&self, feature: Feature) {
+        if let Feature::InterruptCoalescing(limits) = feature {
+            // Release interrupts that wait under the previous limits.
+            self.tell_waiting(|_| true);
+            self.coalescing.set(limits);
+        }
+    }
+
     /// Number of Queues: grants all queues regardless of the request, but only before the first I/O queue is
     /// created (5.27.1.5). A host should set it before creating queues, but this controller does not insist:
     /// existing firmware (SeaBIOS, EDK II) does not, and could not boot from an SSD that rejects it.
     fn grant_queues(&self) -> Result<u32, Status> {
-        if self.cqs.borrow().iter().skip(1).any(Option::is_some) {
+        let here = self.cqs.borrow().iter().skip(1).any(Option::is_some);
+        if here || !self.given.borrow().cqs.is_empty() {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
         Ok(self.queues_offered())

@@ -79,13 +79,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Checks for a register change that needs action.
     fn notice(&self) -> Option<Noticed> {
-        let cc = self.port.load(CC);
+        let cc = match &self.place {
+            Some(place) if !place.is_first() => place.posted(),
+            _ => self.port.load(CC),
+        };
         if cc != self.cc_noticed.get() {
             self.cc_noticed.set(cc);
             return Some(Noticed::Control);
         }
         let burst = if self.ready.get() { self.arbitrate() } else { None };
-        if burst.is_none() {
+        if burst.is_none() && !self.is_other() {
+            self.take_reports();
             self.publish_read_only();
             // Events that found the admin completion queue full are retried.
             self.tell_events();

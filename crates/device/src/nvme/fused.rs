@@ -118,6 +118,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Executes a fused pair. Returns the status of the second; that of the first is stored in its slot.
     pub(super) async fn fused(&self, number: u16, job: &Job) -> Status {
+        if self.place.is_some() {
+            // Several threads: not offered (FUSES).
+            return Status::INVALID_FIELD.with_dnr();
+        }
         let slot = &self.slots[usize::from(number)];
         let Some(first) = slot.first.get() else {
             return Status::ABORTED_MISSING_FUSED.with_dnr();

@@ -176,7 +176,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         c.nn = NAMESPACES_MAX.into();
         c.oncs = (io | oncs::FEATURE_SELECT).into();
         // Compare and Write may be fused, for one block: ACWU is zero.
-        c.fuses = fuses::COMPARE_AND_WRITE.into();
+        if self.place.is_none() {
+            c.fuses = fuses::COMPARE_AND_WRITE.into();
+        }
         // Copy source ranges in format 0.
         c.cdfs = 1.into();
         c.sgls = (sgls::ANY_BYTE | sgls::BIT_BUCKET | sgls::LONGER).into();
@@ -199,7 +201,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let blocks = ns.lbas();
         (n.nsze, n.ncap, n.nuse) = (blocks.into(), blocks.into(), blocks.into());
         n.nmic = u8::from(!self.members.is_alone() && !ns.private);
-        n.rescap = rescap::KINDS | rescap::IGNORE_KEY_1_3;
+        if self.has_io(opcode::io::RESERVATION_REPORT) {
+            n.rescap = rescap::KINDS | rescap::IGNORE_KEY_1_3;
+        }
         if self.keeps_a_label() {
             n.rescap |= rescap::PERSIST;
         }

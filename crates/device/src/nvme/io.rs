@@ -6,10 +6,12 @@ use runtime::Time;
 use wire::Nsid;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io::{self, Access, Command};
+use wire::nvme::opcode::io as opcode;
 use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 
 use super::access::Door;
+use super::counters::Count;
 use super::data::{of_dma, of_media};
 use super::namespace::Namespace;
 use super::reservations::Touch;
@@ -24,7 +26,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let parsed = io::parse(sqe);
         let request = match &parsed {
             Ok(request) => request,
-            Err(status) => return (status.with_dnr(), 0),
+            Err(status) => {
+                let known = self.place.is_none() || self.has_io(sqe.opcode);
+                let status = if known { *status } else { Status::INVALID_OPCODE };
+                return (status.with_dnr(), 0);
+            }
         };
         if request.command == Command::Flush && request.nsid == Nsid::BROADCAST {
             return (self.flush_all().await.err().unwrap_or(Status::SUCCESS), 0);
@@ -69,6 +75,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             | Command::ReservationReport(_)
             | Command::ReservationAcquire(_)
             | Command::ReservationRelease(_) => {
+                if !self.has_io(opcode::RESERVATION_REPORT) {
+                    return (Status::INVALID_OPCODE.with_dnr(), 0);
+                }
                 let done = Box::pin(self.reservation(number, request)).await;
                 done.map_err(Status::with_dnr)
             }
@@ -338,18 +347,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     pub(super) fn failed(&self, error: media::MediaError) -> Status {
-        self.counters.media_errors.set(self.counters.media_errors.get() + 1);
+        self.counters.media_errors.add(1);
         of_media(error)
     }
 
     #[inline]
-    pub(super) fn count(
-        &self,
-        commands: &std::cell::Cell<u64>,
-        blocks: &std::cell::Cell<u64>,
-        extent: Extent,
-    ) {
-        commands.set(commands.get() + 1);
-        blocks.set(blocks.get() + u64::from(extent.blocks));
+    pub(super) fn count(&self, commands: &Count, blocks: &Count, extent: Extent) {
+        commands.add(1);
+        blocks.add(extent.blocks.into());
     }
 }

@@ -24,6 +24,7 @@ mod collect;
 mod commands;
 mod complete;
 mod control;
+mod counters;
 mod data;
 mod errors;
 mod faulty;
@@ -52,11 +53,13 @@ mod self_test;
 mod shadow;
 mod slot;
 mod subsystem;
+mod threads;
 mod uncorrectable;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bus::{Cost, DevicePort};
 use media::{Head, Media};
@@ -70,6 +73,7 @@ use wire::{CommandId, Nsid, QueueId};
 use crate::faults::Faults;
 use arbitrate::Arbiter;
 use collect::HostControl;
+use counters::Counters;
 use errors::ErrorLog;
 use features::Features;
 use host_map::HostMapping;
@@ -85,6 +89,8 @@ use shadow::Shadows;
 use slot::Slot;
 pub use subsystem::Subsystem;
 use subsystem::{Member, Members};
+pub use threads::{DeviceThread, Threads};
+use threads::{Given, Place as ThreadPlace};
 
 /// Configuration of a controller.
 #[derive(Clone, Debug)]
@@ -229,7 +235,7 @@ pub struct Controller<P, M> {
     features: RefCell<Features>,
     events: RefCell<Events>,
     coalescing: Coalescing,
-    counters: Counters,
+    counters: Arc<Counters>,
     errors: RefCell<ErrorLog>,
     self_tests: SelfTests,
     power: Power,
@@ -241,6 +247,9 @@ pub struct Controller<P, M> {
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
+    /// Its thread among several; `None`: the only one.
+    place: Option<ThreadPlace>,
+    given: RefCell<Given>,
     /// All tasks of the controller; none ends by itself.
     tasks: RefCell<Vec<TaskId>>,
 }
@@ -267,15 +276,6 @@ impl Events {
     fn knows_of(&self, event: AsyncEvent) -> bool {
         self.silent.contains(&event.log_page()) || self.pending.contains(&event)
     }
-}
-
-#[derive(Default)]
-struct Counters {
-    reads: Cell<u64>,
-    writes: Cell<u64>,
-    blocks_read: Cell<u64>,
-    blocks_written: Cell<u64>,
-    media_errors: Cell<u64>,
 }
 
 struct Stages {
@@ -305,6 +305,7 @@ struct Shared<M> {
     members: Rc<Members>,
     quiet: Rc<Signal>,
     member: Rc<Member>,
+    place: Option<ThreadPlace>,
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -326,9 +327,26 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Subsystem::new(media, &alone).start_controller(1, port, alone, faults)
     }
 
+    /// As [`start_with`](Controller::start_with), for one of several threads of the controller, with a port,
+    /// a medium and faults of its own: all reach the same registers, memory and blocks. The first thread's is
+    /// the controller that the host sees; the others' owners call [`serve_queues`](Controller::serve_queues).
+    ///
+    /// # Panics
+    /// As [`start`](Controller::start).
+    pub fn start_on(
+        port: P,
+        media: Rc<M>,
+        options: Options,
+        faults: Rc<Faults>,
+        thread: &DeviceThread,
+    ) -> Rc<Self> {
+        let alone = Options { controllers: 1, ..options };
+        Subsystem::new(media, &alone).start_on(1, port, alone, faults, Some(thread.place()))
+    }
+
     /// As [`Subsystem::start_controller`].
     fn start_in(port: P, options: Options, faults: Rc<Faults>, shared: Shared<M>) -> Rc<Self> {
-        let Shared { media, namespaces, members, quiet, member } = shared;
+        let Shared { media, namespaces, members, quiet, member, place } = shared;
         options.must_make_sense();
         let rt = port.rt().clone();
         let queues = usize::from(options.io_queues) + 1;
@@ -352,7 +370,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             features: RefCell::new(Features::new(options.arbitration_burst)),
             events: RefCell::default(),
             coalescing: Coalescing::default(),
-            counters: Counters::default(),
+            counters: place.as_ref().map(|place| place.counters().clone()).unwrap_or_default(),
+            given: RefCell::default(),
+            place,
             errors: RefCell::default(),
             self_tests: SelfTests::default(),
             power: Power::default(),
@@ -389,7 +409,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             faults,
             options,
         });
-        controller.publish_read_only();
+        if !controller.is_other() {
+            controller.publish_read_only();
+        }
         controller.begin();
         controller
     }
@@ -402,8 +424,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         for _ in 0..self.options.fetchers {
             self.spawn(self.clone().fetch());
         }
-        self.spawn(self.clone().control());
         self.spawn(self.clone().tell_late());
+        if self.is_other() {
+            return;
+        }
+        self.spawn(self.clone().control());
         if self.port.has_pin() {
             self.spawn(self.clone().follow_heads());
         }

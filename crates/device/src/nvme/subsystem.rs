@@ -22,6 +22,7 @@ use super::fused::Alone;
 use super::namespace::{Initial, Namespaces};
 use super::reservations::Host;
 use super::slot::{Cut, Slot};
+use super::threads::Place;
 use super::{ADMIN_SLOTS, CONTROLLERS_MAX, Controller, Options};
 use crate::faults::Faults;
 
@@ -213,6 +214,18 @@ impl<M: Media> Subsystem<M> {
         options: Options,
         faults: Rc<Faults>,
     ) -> Rc<Controller<P, M>> {
+        self.start_on(id, port, options, faults, None)
+    }
+
+    /// As [`start_controller`](Self::start_controller), in this place among the controller's threads.
+    pub(super) fn start_on<P: DevicePort>(
+        &self,
+        id: u16,
+        port: P,
+        options: Options,
+        faults: Rc<Faults>,
+        place: Option<Place>,
+    ) -> Rc<Controller<P, M>> {
         let member = self.members.join(id, options.slots + ADMIN_SLOTS);
         let shared = super::Shared {
             media: self.media.clone(),
@@ -220,6 +233,7 @@ impl<M: Media> Subsystem<M> {
             quiet: self.members.quiet.clone(),
             members: self.members.clone(),
             member,
+            place,
         };
         Controller::start_in(port, options, faults, shared)
     }

@@ -59,6 +59,22 @@ impl Run {
         ))
     }
 
+    /// Rejects `--device-threads` where the device is not of this process, or has one thread.
+    pub(super) fn check_device_threads(&self) -> Result<(), String> {
+        let found = match self.device() {
+            _ if self.device_threads == 1 => return Ok(()),
+            _ if self.world == World::Sim => "--world sim",
+            _ if self.interface.name != NVME.name => "another interface than nvme",
+            Device::Thread => return Ok(()),
+            _ => "a device in another process, whose server has threads of its own",
+        };
+        Err(format!(
+            "--device-threads {}: found {found}, expected --world live or both, --interface nvme, and the \
+             device of this process",
+            self.device_threads
+        ))
+    }
+
     /// Rejects several runs in fio's object, which has one.
     pub(super) fn check_format(&self, files: usize) -> Result<(), String> {
         let runs = files * self.world.simulated().count();

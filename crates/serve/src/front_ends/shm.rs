@@ -1,9 +1,11 @@
 //! Shared-memory front end: `doorbell run --socket`, and programs with `bus::live::connect`.
 //!
 //! The device runs in this thread, on the client's memory. Contents last as long as the server, or longer if
-//! they are in a file. With `--client`, several clients share it (`extents`).
+//! they are in a file. With `--client`, several clients share it (`extents`);
+//! with `--device-threads`, several threads serve its queues (`threads`).
 
 mod extents;
+mod threads;
 
 use bus::listen;
 use bus::live::{Client, Server, Shared};
@@ -35,6 +37,9 @@ pub static ROW: FrontEnd = FrontEnd {
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
     if !job.clients.is_empty() {
         return extents::serve(job);
+    }
+    if job.device_threads > 1 {
+        return threads::serve(job);
     }
     let (socket, events) = job.first();
     let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());

@@ -18,7 +18,12 @@ use plan::Plan;
 
 impl<P: DevicePort> Front<P> {
     const fn of<I: Interface>() -> Front<P> {
-        Front { start: I::start::<P>, start_bare: I::start_bare::<P>, divide: I::divide::<P> }
+        Front {
+            start: I::start::<P>,
+            start_bare: I::start_bare::<P>,
+            divide: I::divide::<P>,
+            deal: I::deal::<P>,
+        }
     }
 }
 

@@ -7,12 +7,14 @@ use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
 use device::faults::Faults;
+use device::nvme::DeviceThread;
 use flash::chips::Chips;
 use ftl::Stats;
 use host::{BlockDevice, InitError};
 use runtime::Rt;
 
 use super::collections::Collector;
+use super::dealt::Dealt;
 use super::divided::Side;
 use super::lanes::Lanes;
 use super::row::Row;
@@ -117,6 +119,19 @@ pub trait Interface: Sized + 'static {
     /// client per device.
     fn divide<P: DevicePort>(store: BackingStore, rt: &Rt, plan: &Plan) -> Option<Side<P>> {
         let _ = (store, rt, plan);
+        None
+    }
+
+    /// The device side on one of several threads that share the controller's queues, each with a port and a
+    /// `store` of its own; none: one thread serves all queues.
+    fn deal<P: DevicePort>(
+        port: P,
+        store: BackingStore,
+        plan: &Plan,
+        faults: &Rc<Faults>,
+        thread: &DeviceThread,
+    ) -> Option<Dealt> {
+        let _ = (port, store, plan, faults, thread);
         None
     }
 

@@ -6,6 +6,7 @@ use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
 use device::faults::Faults;
 use device::nvme as front;
+use device::nvme::DeviceThread;
 use host::InitError;
 use host::nvme as driver;
 use runtime::{Rt, Span};
@@ -13,6 +14,7 @@ use wire::nvme::admin::Priority;
 use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use super::array::Array;
+use super::dealt::Dealt;
 use super::divided::{NvmeSide, Side};
 use super::interface::{Driver, Interface};
 use super::row::Row;
@@ -67,6 +69,26 @@ impl Interface for Nvme {
 
     fn divide<P: DevicePort>(store: BackingStore, _: &Rt, plan: &Plan) -> Option<Side<P>> {
         Some(Box::new(NvmeSide { store, options: options(plan) }))
+    }
+
+    fn deal<P: DevicePort>(
+        port: P,
+        store: BackingStore,
+        plan: &Plan,
+        faults: &Rc<Faults>,
+        thread: &DeviceThread,
+    ) -> Option<Dealt> {
+        let store = Rc::new(NvmeStore::Plain(store));
+        let controller =
+            front::Controller::start_on(port, store, options(plan), faults.clone(), thread);
+        let (served, is_first) = (controller.clone(), thread.number() == 0);
+        let serve = async move {
+            match is_first {
+                true => core::future::pending().await,
+                false => served.serve_queues().await,
+            }
+        };
+        Some(Dealt { serve: Box::pin(serve), stop: Box::new(move || controller.stop()) })
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {

@@ -12,6 +12,7 @@ use bus::sim::{SimDevice, SimHost, SimSpec};
 use bus::vfio_user::{Function, VfioUserDevice};
 use bus::{Buffer, DevicePort, HostPort, Masks, OutOfMemory};
 use device::faults::Faults;
+use device::nvme::DeviceThread;
 use flash::chips::Chips;
 use ftl::Stats;
 use host::{BlockDevice, Deallocated, Geometry, InitError, IoError};
@@ -21,6 +22,7 @@ use wire::nvme::dsm::Context;
 use wire::pci::FunctionKind;
 
 use super::collections::Collector;
+use super::dealt::Dealt;
 use super::divided::Side;
 use super::lanes::{Lanes, StageLane, lane_of};
 use super::shared::Shared;
@@ -89,6 +91,7 @@ pub struct Front<P: DevicePort> {
     pub start: fn(P, BackingStore, &Plan, &Rc<Faults>),
     pub start_bare: fn(P, Rc<Chips>, &Plan),
     pub divide: fn(BackingStore, &Rt, &Plan) -> Option<Side<P>>,
+    pub deal: fn(P, BackingStore, &Plan, &Rc<Faults>, &DeviceThread) -> Option<Dealt>,
 }
 
 /// A port type on which device front ends are started.

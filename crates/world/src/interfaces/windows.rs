@@ -23,8 +23,8 @@ use plan::Plan;
 pub(super) fn of_member(rt: &Rt, medium: &Reach, plan: &Plan) {
     let Some(window) = plan.array.as_ref().and_then(plan::Array::window) else { return };
     let drives: Vec<Rc<dyn Directed>> = match medium {
-        // A part is of a client, which has no array.
-        Reach::Blocks(_) | Reach::Part(_) => return,
+        // A part is of a client, and shared blocks are of threads: neither is in an array.
+        Reach::Blocks(_) | Reach::Part(_) | Reach::Shared(_) => return,
         Reach::Flash(drive) => vec![drive.clone()],
         Reach::Bridged(bridge) => {
             bridge.controllers().map(|drive| drive.clone() as Rc<dyn Directed>).collect()

@@ -97,3 +97,12 @@ fn conformance_passes_with_relaxed_ordering_on_slow_link() {
     let lacking = examined(&Setup { options, host_read, shuffle, credits, ..setup() });
     assert_eq!(lacking.len(), 19, "{lacking:?}");
 }
+
+/// Also with other threads' parts that act at any time: ready tasks are picked at random.
+#[test]
+fn conformance_passes_where_queues_are_dealt_to_threads() {
+    for seed in 1..=2 {
+        let lacking = examined(&Setup { threads: 3, label: None, shuffle: Some(seed), ..setup() });
+        assert_eq!(lacking.len(), 106, "{lacking:?}");
+    }
+}

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use bus::link::{Credits, HeldUp, LinkSpec};
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{DevicePort, Masks};
-use device::nvme::{Controller, Options};
+use device::faults::Faults;
+use device::nvme::{Controller, Options, Threads};
 use media::Labels;
 use runtime::{Log, Rng, Rt, Span};
 use wire::BusAddr;
@@ -40,6 +41,8 @@ pub struct Setup {
     /// Costs of parsing a command and of posting its completion.
     pub parse: Span,
     pub post: Span,
+    /// Threads that the queues are dealt to: here all are on one executor.
+    pub threads: usize,
     /// Seed for picking ready tasks at random.
     pub shuffle: Option<u64>,
     /// True if the event log is kept in memory.
@@ -65,6 +68,7 @@ impl Default for Setup {
             host_read: Span::ns(250),
             parse: Span::ns(40),
             post: Span::ns(20),
+            threads: 1,
             shuffle: None,
             logged: true,
             credits: None,
@@ -121,6 +125,7 @@ impl Setup {
             host_read: choice.of(&[Span::ZERO, Span::ns(250), Span::us(20)]),
             parse: choice.of(&[Span::ZERO, Span::ns(40)]),
             post: choice.of(&[Span::ZERO, Span::ns(20)]),
+            threads: choice.of(&[1, 1, 3]),
             shuffle: choice.one_in(2).then(|| choice.word()),
             logged: false,
             credits: choice.one_in(3).then_some(credits),
@@ -156,6 +161,10 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
     witness.sanitizes.set(setup.sanitizes);
     medium.witness.replace(Some(witness.clone()));
     let watched = Watched { port, witness: witness.clone() };
+    if setup.threads > 1 {
+        deal(&watched, &medium, setup);
+        return (medium, witness);
+    }
     let controller = Controller::start(watched, medium.clone(), setup.options.clone());
     if setup.led {
         controller.offer_collections(medium.flash.clone());
@@ -164,6 +173,20 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
         controller.offer_map(medium.flash.clone());
     }
     (medium, witness)
+}
+
+/// Starts the parts of a controller whose queues are dealt.
+fn deal<P: DevicePort>(port: &Watched<P, Witness>, medium: &Rc<Bench>, setup: &Setup) {
+    for place in Threads::of(setup.threads) {
+        let (options, faults) = (setup.options.clone(), Faults::none());
+        let part = Controller::start_on(port.clone(), medium.clone(), options, faults, &place);
+        if place.number() > 0 {
+            port.rt().spawn(async move {
+                part.serve_queues().await;
+                drop(place);
+            });
+        }
+    }
 }
 
 pub struct World {

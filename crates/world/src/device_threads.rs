@@ -1,0 +1,254 @@
+//! A device whose queues are served by several threads, in any live world.
+//!
+//! ```text
+//!   calling thread    registers, admin queue, its share of the queues    ── port, executor, medium
+//!   other threads     their shares                                       ── a port, executor and medium each
+//! ```
+//!
+//! The blocks are [`SharedBlocks`]; nothing else is shared, except for what `device::nvme::Threads` has. A
+//! restart of the device (a reset of the function) ends the part of every thread and deals the queues anew.
+
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use ::device::faults::Faults;
+use ::device::nvme::{DeviceThread, Threads};
+use bus::live::Shared;
+use bus::vfio_user::{DeviceEnd, VfioUserDevice};
+use media::Faulty;
+use media::contents::Backing;
+use plan::{MediumPace, Plan};
+use runtime::{Log, Rt, STD_CLOCK, Traces, race};
+
+use crate::interfaces::{Dealt, DeviceSide, Row};
+use crate::medium::Reach;
+use crate::shared_blocks::SharedBlocks;
+use crate::{CheckError, MediumError, RunError};
+
+/// Most device threads of a drive.
+pub const THREADS_MAX: u32 = 64;
+
+/// A device, apart from its threads.
+pub struct ThreadedDevice {
+    row: &'static Row,
+    plan: Plan,
+    blocks: SharedBlocks,
+    traces: Option<Traces>,
+}
+
+/// One end of a bus, on its way to a device thread.
+pub trait ThreadEnd: Send {
+    type Port: DeviceSide;
+
+    /// A port for the executor; `last` is that of the device before, whose tasks have been dropped.
+    fn port(&mut self, rt: &Rt, last: Option<Self::Port>) -> Self::Port;
+
+    /// What the port does beside the device's tasks. Need not end.
+    fn attend(port: &Self::Port) -> impl Future<Output = ()>;
+}
+
+impl ThreadEnd for Shared {
+    type Port = bus::live::LiveDevice;
+
+    fn port(&mut self, rt: &Rt, _: Option<Self::Port>) -> Self::Port {
+        self.device(rt)
+    }
+
+    async fn attend(_: &Self::Port) {
+        core::future::pending().await
+    }
+}
+
+impl ThreadEnd for Option<DeviceEnd> {
+    type Port = VfioUserDevice;
+
+    fn port(&mut self, rt: &Rt, last: Option<Self::Port>) -> Self::Port {
+        match last {
+            Some(port) => port.restart(rt),
+            None => self.take().expect("the first port").port(rt),
+        }
+    }
+
+    async fn attend(port: &Self::Port) {
+        port.attend().await;
+    }
+}
+
+impl ThreadedDevice {
+    /// The device of a plan, for [`check`]ed threads. Its blocks read as zeros.
+    ///
+    /// # Errors
+    /// The process has no addresses left for the blocks.
+    pub fn new(
+        row: &'static Row,
+        plan: &Plan,
+        traces: Option<Traces>,
+    ) -> Result<ThreadedDevice, RunError> {
+        let contents = &plan.medium.contents;
+        let blocks = contents.capacity_bytes / u64::from(contents.block_bytes);
+        let blocks = SharedBlocks::new(blocks, contents.block_bytes).map_err(RunError::Memory)?;
+        Ok(ThreadedDevice { row, plan: plan.clone(), blocks, traces })
+    }
+
+    fn executor(&self) -> Rt {
+        Rt::live(&STD_CLOCK, self.traces.clone(), Log::Off)
+    }
+
+    /// Runs the device from a start to the next, with this thread as its first: calls `body` with the
+    /// executor and the port. Then no thread accesses the host's memory any more. Returns the port too.
+    ///
+    /// # Errors
+    /// The interface has no front end for the bus, or no queues that can be dealt.
+    pub fn run<P: DeviceSide, T>(
+        &self,
+        others: &Others<'_>,
+        port: impl FnOnce(&Rt) -> P,
+        body: impl FnOnce(&Rt, &P) -> T,
+    ) -> Result<(T, P), RunError> {
+        let rt = self.executor();
+        let port = port(&rt);
+        let ending = Ending(others.deal());
+        let Dealt { stop, .. } = self.start(port.clone(), &ending.0)?;
+        let result = body(&rt, &port);
+        stop();
+        rt.drop_tasks();
+        drop(ending);
+        Ok((result, port))
+    }
+
+    /// Starts the part of a thread at its port.
+    fn start<P: DeviceSide>(&self, port: P, thread: &DeviceThread) -> Result<Dealt, RunError> {
+        let front =
+            P::front(self.row).ok_or(MediumError::NoFrontEnd { interface: self.row.name })?;
+        let (rt, faults) = (port.rt().clone(), Faults::none());
+        let reach = Rc::new(Reach::Shared(Rc::new(self.blocks.medium())));
+        let store = Rc::new(Faulty::new(&rt, reach, faults.harm.clone()));
+        let dealt = (front.deal)(port, store, &self.plan, &faults, thread);
+        dealt.ok_or_else(|| MediumError::OneThread { interface: self.row.name }.into())
+    }
+
+    /// Starts the other threads, one for each of `ends`.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn others<'scope, E: ThreadEnd + 'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        ends: Vec<E>,
+    ) -> Result<Others<'scope>, RunError> {
+        let mut others = Others { places: Vec::new(), threads: Vec::new() };
+        for (end, number) in ends.into_iter().zip(1..) {
+            let (give, take) = channel();
+            let builder = Builder::new().name(format!("device {number}"));
+            let thread = builder.spawn_scoped(scope, move || self.serve(end, take));
+            let thread =
+                thread.map_err(|why| RunError::Thread { thread: "a thread of the device", why })?;
+            others.places.push(give);
+            others.threads.push(thread);
+        }
+        Ok(others)
+    }
+
+    /// Serves the share of a thread that is not the first, from one start of the device to the next.
+    fn serve<E: ThreadEnd>(
+        &self,
+        mut end: E,
+        places: Receiver<DeviceThread>,
+    ) -> Result<(), RunError> {
+        let mut last = None;
+        for thread in places {
+            let rt = self.executor();
+            let port = end.port(&rt, last.take());
+            let Dealt { serve, stop } = self.start(port.clone(), &thread)?;
+            rt.block_on(race(serve, E::attend(&port)));
+            stop();
+            rt.drop_tasks();
+            last = Some(port);
+            // The first thread goes on when all of the others have come here.
+            drop(thread);
+        }
+        Ok(())
+    }
+}
+
+/// The first thread's place. Dropped, also by a panic, it ends the part of the others.
+struct Ending(DeviceThread);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end_others();
+    }
+}
+
+/// The threads of a device beside the first one. They end when this is dropped.
+pub struct Others<'scope> {
+    places: Vec<Sender<DeviceThread>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<(), RunError>>>,
+}
+
+impl Others<'_> {
+    /// Deals the queues of a device that starts. Returns the place of the first thread.
+    fn deal(&self) -> DeviceThread {
+        let mut places = Threads::of(1 + self.places.len()).into_iter();
+        let first = places.next().expect("the first of one or more");
+        for (to, place) in self.places.iter().zip(places) {
+            // A thread that has ended has left its place, which is dropped here.
+            let _ = to.send(place);
+        }
+        first
+    }
+
+    /// Whether a thread has failed: its queues are served no more.
+    pub fn has_failed(&self) -> bool {
+        self.threads.iter().any(ScopedJoinHandle::is_finished)
+    }
+
+    /// Ends the threads.
+    ///
+    /// # Errors
+    /// That of the first one that failed.
+    pub fn end(self) -> Result<(), RunError> {
+        drop(self.places);
+        let panicked = |_| RunError::Panicked("a thread of the device");
+        let ended: Vec<_> = self.threads.into_iter().map(ScopedJoinHandle::join).collect();
+        ended.into_iter().try_for_each(|ended| ended.map_err(panicked)?)
+    }
+}
+
+/// Checks that the queues of a plan's device can be dealt to `threads` threads.
+///
+/// # Errors
+/// The key of the plan that prevents it.
+pub fn check(plan: &Plan, threads: u32) -> Result<(), CheckError> {
+    let medium = &plan.medium;
+    let found = |key: &str, found: &str, why: &str| {
+        Err(CheckError::found(
+            plan,
+            key,
+            found,
+            format!("none with {threads} device threads: {why}"),
+        ))
+    };
+    if threads == 1 {
+        Ok(())
+    } else if medium.flash.is_some() {
+        found("medium.kind", "flash", "they would share chips and flash software")
+    } else if medium.pace == MediumPace::Modelled {
+        found("medium.pace", "modelled", "they would share channels and banks")
+    } else if medium.contents.backing != Backing::Memory {
+        found("medium.file", "contents that are not in memory alone", "one thread has the file")
+    } else if plan.device.protection.is_some() {
+        found("device.protection", "one", "shared blocks have no metadata")
+    } else if !plan.faults.is_empty() {
+        found("faults", "some", "a fault is one of all threads")
+    } else if plan.power.is_some() {
+        found("power", "some", "power states are those of all threads")
+    } else if plan.host.pin.is_some() {
+        found("host.pin", "one", "the pin is one for all threads")
+    } else if plan.array.is_some() {
+        found("array", "one", "its members have a thread")
+    } else {
+        Ok(())
+    }
+}
