@@ -18,7 +18,7 @@ use workload::trace::Mapping;
 use world::engine::JobResult;
 use world::interfaces::{DCX, Dcx, Interface, NVME, Nvme, Row};
 use world::work::Work;
-use world::{self, Options, RunResult, Warning};
+use world::{self, Options, RunResult, Warning, Where};
 
 use super::call::{Call, measured};
 use super::interface::Named;
@@ -65,6 +65,9 @@ pub(super) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "one_thread")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pairs: u32,
+    /// With --one-thread and --pairs: all hosts use one drive, whose queues are dealt to the threads
+    #[arg(long, requires = "one_thread", conflicts_with_all = ["vfio_user", "interface"])]
+    one_drive: bool,
     /// Write the result to this file as JSON; - is standard output, and then the only thing there
     #[arg(long, value_name = "FILE", conflicts_with_all = ["one_thread", "parts"])]
     json: Option<PathBuf>,
@@ -362,6 +365,9 @@ fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
     let moved = (reads * bytes).next_multiple_of(MIB);
     let (kind, done) = if typed.write { ("randwrite", "writes") } else { ("randread", "reads") };
     let job = format!("[one]\nrw={kind}\nbs={bytes}\niodepth={depth}\nsize=1m\nio_size={moved}\n");
+    if typed.one_drive {
+        return one_drive(typed, &format!("{job}numjobs={}\n", typed.pairs), done);
+    }
     let (plan, work) = (plan(MIB)?, parse(&job)?);
     let pair = || {
         let run_result = match typed.vfio_user {
@@ -380,6 +386,18 @@ fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
         let all: Result<Vec<_>, String> = std::iter::once(pair()).chain(joined).collect();
         Ok(all?.into_iter().all(|clean| clean))
     })
+}
+
+/// Runs a job with a clone for each thread, on one drive whose queues are dealt to the same threads.
+fn one_drive(typed: &Bench, job: &str, done: &str) -> Result<bool, String> {
+    let (plan, work, options) = (plan(MIB)?, parse(job)?, Options::default());
+    let run = world::live_in_host_threads(&plan, &work, options, typed.pairs, Where::Beside);
+    let run_result = run.map_err(|error| error.to_string())?;
+    let (_, job_result) = &run_result.jobs[0];
+    let stats = if typed.write { &job_result.stats.write } else { &job_result.stats.read };
+    let (count, Bench { bytes, depth, pairs, .. }) = (stats.total.count(), typed);
+    println!("{count} {done} of {bytes} bytes at depth {depth}, by {pairs} threads");
+    Ok(job_result.errors() == 0)
 }
 
 fn parse(job: &str) -> Result<Work, String> {

@@ -10,6 +10,7 @@
 
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use ::device::faults::Faults;
@@ -21,7 +22,7 @@ use media::contents::Backing;
 use plan::{MediumPace, Plan};
 use runtime::{Log, Rt, STD_CLOCK, Traces, race};
 
-use crate::interfaces::{Dealt, DeviceSide, Row};
+use crate::interfaces::{Dealt, DeviceSide, NVME, Row, Stop};
 use crate::medium::Reach;
 use crate::shared_blocks::SharedBlocks;
 use crate::{CheckError, MediumError, RunError};
@@ -170,6 +171,47 @@ impl ThreadedDevice {
         }
         Ok(())
     }
+}
+
+/// A device whose parts run on threads of the caller's.
+pub(crate) struct DealtDevice {
+    device: ThreadedDevice,
+    shared: Shared,
+    places: Mutex<Vec<Option<DeviceThread>>>,
+}
+
+impl DealtDevice {
+    /// # Errors
+    /// As [`check`] and [`ThreadedDevice::new`].
+    pub(crate) fn new(
+        plan: &Plan,
+        shared: &Shared,
+        threads: usize,
+        traces: &Traces,
+    ) -> Result<DealtDevice, RunError> {
+        check(plan, threads as u32)?;
+        let device = ThreadedDevice::new(NVME, plan, Some(traces.clone()))?;
+        let places = Threads::of(threads).into_iter().map(Some).collect();
+        Ok(DealtDevice { device, shared: shared.clone(), places: Mutex::new(places) })
+    }
+
+    /// Starts the part of thread `number` on its executor; once for each.
+    ///
+    /// # Errors
+    /// The interface has no queues that can be dealt.
+    pub(crate) fn begin(&self, rt: &Rt, number: usize) -> Result<DealtPart, RunError> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = places[number].take().expect("a thread begins once");
+        let Dealt { serve, stop } = self.device.start(self.shared.device(rt), &place)?;
+        rt.spawn(serve);
+        Ok(DealtPart { stop, _place: place })
+    }
+}
+
+/// A part that runs. Its place is left when this is dropped.
+pub(crate) struct DealtPart {
+    pub stop: Stop,
+    _place: DeviceThread,
 }
 
 /// The first thread's place. Dropped, also by a panic, it ends the part of the others.

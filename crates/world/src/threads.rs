@@ -23,6 +23,7 @@ use host::nvme::threads::{Granter, Queues, granter};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 use wire::pci::FunctionKind;
 
+use crate::device_threads::DealtDevice;
 use crate::drive::BETWEEN_RESETS;
 use crate::engine::{self, Checks, Progress};
 use crate::error::RunError;
@@ -44,8 +45,11 @@ const LIVENESS_POLL: Span = Span::ms(2);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Where<'a> {
-    /// On its own thread in this process.
+    /// On its own thread in this process, or on several.
     Thread,
+    /// Its queues are dealt to the threads of the host: each serves its own queue, so no core waits for
+    /// another one, and measurements contain only the program's own work.
+    Beside,
     /// In the process that listens at this socket, through shared memory.
     Socket(&'a Path),
     /// Function of the vfio-user server that listens at this socket.
@@ -76,6 +80,15 @@ trait Device {
     fn has_ended(&mut self) -> bool;
 }
 
+/// A device on the threads of the host.
+struct Beside;
+
+impl Device for Beside {
+    fn has_ended(&mut self) -> bool {
+        false
+    }
+}
+
 impl Device for DeviceThread<'_> {
     fn is_ready(&self) -> bool {
         DeviceThread::is_ready(self)
@@ -103,6 +116,8 @@ struct HostThreads<'a> {
     plan: &'a Plan,
     work: &'a Work,
     bus: Bus,
+    /// The device, if it is on these threads.
+    dealt: Option<&'a DealtDevice>,
     /// The device may hold data of other writers.
     contents_unknown: bool,
     /// Maximum number of operations of each thread in a timeline.
@@ -138,6 +153,7 @@ pub fn live_in_host_threads(
         plan,
         work,
         bus,
+        dealt: None,
         contents_unknown,
         timeline: options.timeline.map(|most| most.div_ceil(threads as u32)),
         progress: (0..threads).map(|_| Arc::new(options.progress.of_another_thread())).collect(),
@@ -158,6 +174,13 @@ pub fn live_in_host_threads(
                 job_result
                     .map(|host_result| RunResult::with_device(host_result, device_stats, plan))
             })
+        }
+        Where::Beside => {
+            let shared = shared(NVME, plan)?;
+            let dealt = DealtDevice::new(plan, &shared, threads, &traces)?;
+            let host_threads =
+                HostThreads { dealt: Some(&dealt), ..host_threads(Bus::Shared(shared), false) };
+            host_threads.run_all(&options, traces, &mut Beside).map(RunResult::of)
         }
         Where::Socket(socket) => {
             (NVME.check)(plan)?;
@@ -248,6 +271,7 @@ impl HostThreads<'_> {
         let failing = Failing(&self.failed);
         let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
         let port = self.bus.host_of(&rt, number, self.progress.len());
+        let part = self.dealt.map(|dealt| dealt.begin(&rt, number)).transpose()?;
         let (job_result, thread) = timed(|| {
             rt.block_on(async {
                 let watch = async {
@@ -265,6 +289,9 @@ impl HostThreads<'_> {
                 }
             })
         });
+        if let Some(part) = part {
+            (part.stop)();
+        }
         rt.drop_tasks();
         if job_result.is_ok() {
             std::mem::forget(failing);

@@ -1,11 +1,13 @@
 //! vfio-user front end: QEMU, SPDK, and programs with a VFIO driver of their own.
 //!
-//! Each socket has its own device (`own_drive`), or one device (`one_drive`) has a controller per socket:
-//! of the whole drive, or of the extent of the socket's client.
-//! The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or share one.
+//! Each socket has its own device (`own_drive`; `threads` where several threads serve its queues), or one
+//! device has a controller per socket (`one_drive`): of the whole drive, or of the extent of the socket's
+//! client. The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or share
+//! one.
 
 mod one_drive;
 mod own_drive;
+mod threads;
 
 use std::fmt::Display;
 
@@ -34,6 +36,7 @@ pub static ROW: FrontEnd = FrontEnd {
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
     match job.shared || !job.clients.is_empty() {
         true => one_drive::serve(job, &job.row.require_function(&job.plan)?),
+        false if job.device_threads > 1 => threads::serve(job),
         false => own_drive::serve(job),
     }
 }

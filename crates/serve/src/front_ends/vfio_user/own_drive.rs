@@ -59,7 +59,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
 /// file name gets a number as its suffix.
-fn plan_of(plan: &Plan, number: u32) -> Plan {
+pub(super) fn plan_of(plan: &Plan, number: u32) -> Plan {
     let mut plan = plan.numbered(number.into());
     plan.medium.number_files(number);
     plan
