@@ -82,7 +82,7 @@ fn identity(plan: &Plan, (class, device): (u32, u16), register_bytes: u32) -> Id
             Some(Bar { number: MSIX_BAR.into(), bytes: 4096, wide: false, prefetchable: false }),
         ],
         msix: MsixTable { vectors: VECTORS, bar: MSIX_BAR, table: 0, pending: 2048 },
-        pin: Pin::A,
+        pin: Some(Pin::A),
         link_generation: generation.expect("all are listed") as u8 + 1,
         link_lanes: plan.link.lanes,
         serial: SERIAL.wrapping_add(plan.device.before() << 16),

@@ -41,7 +41,8 @@ pub(super) struct Face {
     table: Vec<u8>,
     /// Counters received from the client that may still be in use.
     counters: Vec<Weak<Eventfd>>,
-    signalling: Arc<Signalling>,
+    /// One per device thread.
+    signalling: Vec<Arc<Signalling>>,
 }
 
 /// A region by its index.
@@ -54,14 +55,14 @@ enum Region {
 }
 
 impl Face {
-    pub fn new(function: &Function, registers: Registers, signalling: Arc<Signalling>) -> Face {
+    pub fn new(function: Function, registers: Registers, signalling: Vec<Arc<Signalling>>) -> Face {
         let msix = function.identity.msix;
         let bar =
             function.identity.bars.iter().flatten().find(|b| b.number == usize::from(msix.bar));
         let table_bytes = bar.expect("the window of the vectors' table is one").bytes;
         Face {
-            function: function.clone(),
             config: ConfigSpace::new(&function.identity),
+            function,
             registers,
             table: std::vec![0; table_bytes as usize],
             counters: Vec::new(),
@@ -74,16 +75,18 @@ impl Face {
         self.registers.mapped().1
     }
 
-    /// Resets the counter on which the device is blocked. Counters are set to non-blocking when they are
-    /// received, but a client can revert that through its own descriptor.
+    /// Resets the counters on which device threads are blocked. Counters are set to non-blocking when they
+    /// are received, but a client can revert that through its own descriptor.
     pub fn unblock(&self) {
-        let Some(number) = self.signalling.now() else { return };
-        let counters = self.counters.iter().filter_map(Weak::upgrade);
-        for counter in counters.filter(|counter| counter.number() == number) {
-            counter.take();
-            if self.signalling.now() != Some(number) {
-                // The device was not blocked: restore the count.
-                counter.signal();
+        for signalling in &self.signalling {
+            let Some(number) = signalling.now() else { continue };
+            let counters = self.counters.iter().filter_map(Weak::upgrade);
+            for counter in counters.filter(|counter| counter.number() == number) {
+                counter.take();
+                if signalling.now() != Some(number) {
+                    // The thread was not blocked: restore the count.
+                    counter.signal();
+                }
             }
         }
     }
@@ -111,7 +114,7 @@ impl Face {
                 Ok(Done::Now(info.as_bytes().to_vec()))
             }
             Request::RegionInfo { index, most } => self.region_info(index, most as usize),
-            Request::IrqInfo { index } => irq_info(index),
+            Request::IrqInfo { index } => self.irq_info(index),
             Request::SetIrqs { index, start, count, action, data } => {
                 let change = self.vectors(index, start, count, action, data, fds)?;
                 match change {
@@ -265,6 +268,28 @@ impl Face {
         Ok(region)
     }
 
+    fn has_pin(&self) -> bool {
+        self.function.identity.pin.is_some()
+    }
+
+    fn irq_info(&self, index: u32) -> Result<Done, u32> {
+        let (flags, count) = match index {
+            irq::INTX if self.has_pin() => {
+                (irq::EVENTFD | irq::MASKABLE | irq::AUTOMASKED, Kind::Intx.count())
+            }
+            irq::MSIX => (irq::EVENTFD, Kind::Msix.count()),
+            index if index < irq::COUNT => (0, 0),
+            _ => return Err(errno::EINVAL),
+        };
+        let info = IrqInfo {
+            argsz: (size_of::<IrqInfo>() as u32).into(),
+            flags: flags.into(),
+            index: index.into(),
+            count: count.into(),
+        };
+        Ok(Done::Now(info.as_bytes().to_vec()))
+    }
+
     fn vectors(
         &mut self,
         index: u32,
@@ -275,7 +300,7 @@ impl Face {
         fds: Vec<OwnedFd>,
     ) -> Result<Option<Change>, u32> {
         let kind = match index {
-            irq::INTX => Kind::Intx,
+            irq::INTX if self.has_pin() => Kind::Intx,
             irq::MSIX => Kind::Msix,
             // Other kinds have no vectors; disabling all of none is valid.
             _ if start == 0 && count == 0 => return Ok(None),
@@ -354,20 +379,4 @@ fn memory_of(
         return Err(errno::EINVAL);
     }
     Memory::map_guarded(file.as_fd(), offset, bytes, at, writable).map(Some).map_err(number)
-}
-
-fn irq_info(index: u32) -> Result<Done, u32> {
-    let (flags, count) = match index {
-        irq::INTX => (irq::EVENTFD | irq::MASKABLE | irq::AUTOMASKED, Kind::Intx.count()),
-        irq::MSIX => (irq::EVENTFD, Kind::Msix.count()),
-        index if index < irq::COUNT => (0, 0),
-        _ => return Err(errno::EINVAL),
-    };
-    let info = IrqInfo {
-        argsz: (size_of::<IrqInfo>() as u32).into(),
-        flags: flags.into(),
-        index: index.into(),
-        count: count.into(),
-    };
-    Ok(Done::Now(info.as_bytes().to_vec()))
 }

@@ -20,26 +20,29 @@ use crate::live::{new_entries, until};
 use crate::pieces::{Sink, gather, gather_from, scatter, scatter_flagged};
 use crate::{Carry, Cost, DevicePort, DmaError, Flags, Looks, Payload, Posting, Segment};
 
-/// A device port that is not yet bound to a thread.
+/// A device port that is not yet bound to a thread. A session has one for each device thread.
 pub struct DeviceEnd(State);
 
 /// Reason to stop a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Restart: see [`VfioUserDevice::restart`].
+    /// Restart: see [`VfioUserDevice::restart`]. Only the first device end of a session stops for this
+    /// reason. The tasks of all other ends have to be dropped before it restarts.
     Reset,
-    /// The client is gone.
+    /// The client is gone. Only the first device end of a session stops for this reason. The ports of all
+    /// other ends have to be dropped.
     Left,
 }
 
 impl DeviceEnd {
     pub(super) fn new(
+        is_first: bool,
         mailbox: Arc<Mailbox>,
         registers: Registers,
         signalling: Arc<Signalling>,
         maps_max: usize,
     ) -> DeviceEnd {
-        DeviceEnd(State::new(mailbox, registers, signalling, maps_max))
+        DeviceEnd(State::new(is_first, mailbox, registers, signalling, maps_max))
     }
 
     /// Device port for the thread of `rt`.
@@ -71,19 +74,21 @@ impl VfioUserDevice {
 
     /// Port for a restarted device, on a new executor, after the tasks of the old one have been dropped: no
     /// access of theirs reaches the client any more. Memory and interrupts stay as the client has set them
-    /// up; registers are zero.
+    /// up; registers are zero. The port of another device end than the first does not change registers.
     pub fn restart(self, rt: &Rt) -> VfioUserDevice {
         let state = self.dma.state;
         for id in state.mailbox.take_back() {
             state.forget(id);
         }
-        state.registers.clear();
+        if state.is_first {
+            state.registers.clear();
+        }
         state.vectors.borrow_mut().silence(false);
         VfioUserDevice::over(state, rt)
     }
 
     /// Handles the session's orders until the device is to stop. Runs as a task beside the device's own,
-    /// after they have been started.
+    /// after they have been started. Returns only on the first device end of a session.
     pub async fn attend(&self) -> Why {
         if self.dma.state.restarting.take() {
             self.answer(Ok(()), Vec::new());

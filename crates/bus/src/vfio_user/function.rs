@@ -165,7 +165,7 @@ pub(super) mod tests {
                     Some(Bar { number: 4, bytes: 0x1000, wide: false, prefetchable: false }),
                 ],
                 msix: MsixTable { vectors: 64, bar: 4, table: 0, pending: 0x800 },
-                pin: Pin::A,
+                pin: Some(Pin::A),
                 link_generation: 3,
                 link_lanes: 4,
                 serial: 1,

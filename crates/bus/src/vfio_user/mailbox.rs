@@ -1,11 +1,9 @@
-//! Queues between a session and its device's thread. Locks are taken only if there is an item; an idle
+//! Queues between a session and one of its device threads. Locks are taken only if there is an item; an idle
 //! device polls one word.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::table::Mapping;
@@ -17,6 +15,7 @@ use wire::BusAddr;
 pub(super) type AccessId = u64;
 
 /// Item from the session for the device.
+#[derive(Clone)]
 pub(super) enum ToDevice {
     Map(Mapping),
     /// Remove this range of memory, or all of it. Answered when no access uses it any more.
@@ -45,6 +44,20 @@ pub(super) enum ToDevice {
     },
     /// All writes before this interrupt have landed.
     Raise(u16),
+}
+
+impl ToDevice {
+    /// The part of an order that concerns the device ends other than the first: what they can reach and
+    /// signal. `None` if the order is for the first end alone.
+    pub fn for_others(&self) -> Option<ToDevice> {
+        match *self {
+            ToDevice::Reset | ToDevice::Leave | ToDevice::Vectors(Change::Trigger { .. }) => None,
+            ToDevice::Config { bus_master, intx_enabled, .. } => {
+                Some(ToDevice::Config { bus_master, intx_enabled, reset: false })
+            }
+            _ => Some(self.clone()),
+        }
+    }
 }
 
 /// Item from the device for the session.
@@ -76,7 +89,8 @@ pub(super) struct Mailbox {
     news: AtomicU32,
     to_device: Mutex<VecDeque<ToDevice>>,
     to_session: Mutex<VecDeque<ToSession>>,
-    wake: Eventfd,
+    /// Wakes the session, which has one for all its mailboxes.
+    wake: Arc<Eventfd>,
     transfer_bytes: usize,
 }
 
@@ -86,15 +100,16 @@ fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
-    /// Creates queues for a client whose messages carry up to `transfer_bytes` bytes of data.
-    pub fn new(transfer_bytes: usize) -> io::Result<Mailbox> {
-        Ok(Mailbox {
+    /// Creates queues for a client whose messages carry up to `transfer_bytes` bytes of data. `wake` is
+    /// signalled with each item for the session.
+    pub fn new(transfer_bytes: usize, wake: Arc<Eventfd>) -> Mailbox {
+        Mailbox {
             news: AtomicU32::new(0),
             to_device: Mutex::default(),
             to_session: Mutex::default(),
-            wake: Eventfd::new()?,
+            wake,
             transfer_bytes,
-        })
+        }
     }
 
     /// Maximum bytes of data in one message.
@@ -139,16 +154,5 @@ impl Mailbox {
             ToSession::Answer { .. } | ToSession::Lost(_) | ToSession::Ended => true,
         });
         ids
-    }
-
-    /// Resets the wake-up event.
-    pub fn woken(&self) {
-        self.wake.take();
-    }
-}
-
-impl AsFd for Mailbox {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
     }
 }

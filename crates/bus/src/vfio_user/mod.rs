@@ -19,6 +19,14 @@
 //! All input from a client is treated as hostile: `wire::vfio_user` validates messages, the table validates
 //! addresses, the SIGBUS guard protects mappings. Every wait for a client has a timeout.
 //!
+//! # Several device threads
+//!
+//! The queues of one controller can be divided among threads: each has a device end, with a table, vectors
+//! and a mailbox of its own. An order that changes what the device can reach or signal goes to all of them,
+//! and the client's request is answered after the last of their answers. A reset or the loss of the client
+//! stops the first device end; the owner of the threads stops the others. On the path of a command, threads
+//! write no common memory except the client's and the registers.
+//!
 //! # Ownership
 //!
 //! Every copy is done within one poll of a device task, and orders are carried out between polls, so no copy

@@ -1,9 +1,11 @@
 //! A session: serves one client until it disconnects.
 //!
 //! The session's thread waits for messages and for its device. A request that concerns the device becomes
-//! an order; the next command begins after its answer, so commands take effect in order. A reply of the
-//! client to one of our messages is handled at once: the device may need it to complete the current order.
+//! an order; the next command begins after the answers of all device ends that the order concerns, so
+//! commands take effect in order. A reply of the client to one of our messages is handled at once: the
+//! device may need it to complete the current order.
 
+use core::iter::from_fn;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use super::server::Server;
 use super::vectors::Signalling;
 use super::version::{self, Limits};
 use super::{answers::Done, answers::Face, limits};
-use crate::fd::{self, Until};
+use crate::fd::{self, Eventfd, Until};
 use crate::listen::{AcceptError, milliseconds};
 
 /// Maximum number of accesses to the client's memory in flight.
@@ -37,20 +39,36 @@ const DEVICE: Span = Span::s(2);
 /// Session with one client; see the module documentation.
 pub struct Session {
     channel: Channel,
-    mailbox: Arc<Mailbox>,
+    /// One per device end, in the order of [`Session::device_ends`].
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// Signalled by all mailboxes.
+    wake: Arc<Eventfd>,
     face: Face,
-    end: Option<DeviceEnd>,
+    /// The device ends, until they are taken.
+    ends: Vec<DeviceEnd>,
+    /// Number of taken device ends that have not ended.
+    running: usize,
     /// Queued commands, oldest first, and the bytes of their payloads.
     waiting: VecDeque<Message>,
     waiting_bytes: usize,
-    /// The order in progress: the reply to send when it completes, and its start. The reply is `None` for
-    /// the device's own start.
-    order: Option<(Option<Due>, Time)>,
-    /// Accesses requested by the device and not sent, oldest first.
-    wanted: VecDeque<ToSession>,
+    /// The order in progress.
+    order: Option<Order>,
+    /// Accesses and interrupts requested by a device end, by its index, and not sent; oldest first.
+    wanted: VecDeque<(usize, ToSession)>,
     /// Accesses sent to the client without a reply, by message ID.
     accesses: BTreeMap<u16, Under>,
     next_message: u16,
+}
+
+/// An order in progress.
+struct Order {
+    /// `None` for the device's own start.
+    due: Option<Due>,
+    begun: Time,
+    /// Number of device ends that have not answered.
+    awaited: usize,
+    /// The first error in their answers.
+    result: Result<(), u32>,
 }
 
 /// Reply to send when an order completes.
@@ -61,6 +79,8 @@ struct Due {
 
 /// An access to the client's memory in flight.
 struct Under {
+    /// Index of the device end.
+    end: usize,
     id: AccessId,
     begun: Time,
     /// Length of a read in bytes. `None` for a write.
@@ -75,7 +95,7 @@ pub enum Ended {
     Gone,
     /// The client was disconnected, for this reason.
     LetGo(SessionError),
-    /// The device's thread has ended.
+    /// A thread of the device has ended.
     Device,
 }
 
@@ -85,12 +105,32 @@ impl Server {
     /// # Errors
     /// If a client's first message is malformed or late, or accept fails. A further call may succeed.
     pub fn accept(&self, function: &Function) -> Result<Session, VfioUserError> {
+        self.accept_for(function, 1)
+    }
+
+    /// As [`accept`](Self::accept), for a device that is served by `threads` threads, each with a device end
+    /// of its own. All of them reach the client's memory and registers, and signal its MSI-X vectors. With
+    /// more than one thread the function has no interrupt pin, whose state they would have to share.
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept).
+    ///
+    /// # Panics
+    /// If `threads` is 0.
+    pub fn accept_for(
+        &self,
+        function: &Function,
+        threads: usize,
+    ) -> Result<Session, VfioUserError> {
+        assert!(threads > 0, "a device has a thread");
+        let mut function = function.clone();
+        function.identity.pin = function.identity.pin.filter(|_| threads == 1);
         let failed = |error| VfioUserErrorKind::Accept(error).at(self.path());
         let (channel, message) = self.next().map_err(failed)?;
         // One client at a time: the others are disconnected now, which also frees their descriptors.
         let session = Session::agree(&channel, message, self.maps_max).and_then(|transfer_bytes| {
             self.turn_away();
-            Session::new(channel, transfer_bytes, function, self.maps_max)
+            Session::new(channel, transfer_bytes, function, threads, self.maps_max)
         });
         session.map_err(AcceptError::Greeting).map_err(failed)
     }
@@ -128,66 +168,87 @@ impl Session {
     fn new(
         channel: Channel,
         transfer_bytes: usize,
-        function: &Function,
+        function: Function,
+        threads: usize,
         maps_max: usize,
     ) -> Result<Session, SessionError> {
-        let registers = Registers::new(function).map_err(SessionError::system("the registers"))?;
-        let mailbox =
-            Mailbox::new(transfer_bytes).map_err(SessionError::system("waking the session"))?;
-        let (mailbox, signalling) = (Arc::new(mailbox), Signalling::new());
+        let registers = Registers::new(&function).map_err(SessionError::system("the registers"))?;
+        let wake = Eventfd::new().map_err(SessionError::system("waking the session"))?;
+        let wake = Arc::new(wake);
+        let (mut mailboxes, mut signallings, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for end in 0..threads {
+            let mailbox = Arc::new(Mailbox::new(transfer_bytes, wake.clone()));
+            let (signalling, registers) = (Signalling::new(), registers.clone());
+            mailboxes.push(mailbox.clone());
+            signallings.push(signalling.clone());
+            ends.push(DeviceEnd::new(end == 0, mailbox, registers, signalling, maps_max));
+        }
         Ok(Session {
             channel,
-            end: Some(DeviceEnd::new(
-                mailbox.clone(),
-                registers.clone(),
-                signalling.clone(),
-                maps_max,
-            )),
-            face: Face::new(function, registers, signalling),
-            mailbox,
+            mailboxes,
+            wake,
+            face: Face::new(function, registers, signallings),
+            ends,
+            running: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            order: Some((None, STD_CLOCK.now())),
+            // The first device end answers when it has started.
+            order: Some(Order { due: None, begun: STD_CLOCK.now(), awaited: 1, result: Ok(()) }),
             wanted: VecDeque::new(),
             accesses: BTreeMap::new(),
             next_message: 0,
         })
     }
 
-    /// The device port, to be moved to its thread before the session [runs](Self::run).
+    /// The only device end, to be moved to its thread before the session [runs](Self::run).
+    ///
+    /// # Panics
+    /// On the second call, or if the session was accepted for several threads.
+    pub fn device_end(&mut self) -> DeviceEnd {
+        let mut ends = self.device_ends();
+        assert_eq!(ends.len(), 1, "a session has one device thread");
+        ends.remove(0)
+    }
+
+    /// All device ends, each to be moved to its thread before the session [runs](Self::run). Resets and the
+    /// loss of the client stop the first one: see [`Why`](super::Why).
     ///
     /// # Panics
     /// On the second call.
-    pub fn device_end(&mut self) -> DeviceEnd {
-        self.end.take().expect("a session has one device")
+    pub fn device_ends(&mut self) -> Vec<DeviceEnd> {
+        assert!(!self.ends.is_empty(), "device ends are taken once");
+        self.running = self.ends.len();
+        core::mem::take(&mut self.ends)
     }
 
-    /// Serves the client until it disconnects, then waits for the device's thread to drop its port.
-    /// Disconnects other clients of `server` meanwhile.
+    /// Serves the client until it disconnects or a device end is dropped, then waits until all device ends
+    /// have been dropped. Disconnects other clients of `server` meanwhile.
     pub fn run(mut self, server: &Server) -> Ended {
         let ended = loop {
             match self.turn(server) {
                 Ok(None) => {}
-                Ok(Some(Ended::Device)) => return Ended::Device,
                 Ok(Some(ended)) => break ended,
                 // The client closed its socket before a reply was sent: an ordinary disconnection.
                 Err(SessionError::Closed) => break Ended::Gone,
                 Err(why) => break Ended::LetGo(why),
             }
         };
-        self.mailbox.give_device(ToDevice::Leave);
-        while self.end.is_none() && !self.device_has_ended() {
+        self.mailboxes[0].give_device(ToDevice::Leave);
+        while self.device_is_running() {
             // A connected client may fill its counters again and again.
             self.face.unblock();
-            fd::wait(&[(self.mailbox.as_fd(), Until::Readable)], 100, &mut Vec::new());
-            self.mailbox.woken();
+            fd::wait(&[(self.wake.as_fd(), Until::Readable)], 100, &mut Vec::new());
+            self.wake.take();
         }
         ended
     }
 
-    fn device_has_ended(&self) -> bool {
-        core::iter::from_fn(|| self.mailbox.for_session())
-            .any(|what| matches!(what, ToSession::Ended))
+    /// Returns true if a device end has not ended. Discards all other items.
+    fn device_is_running(&mut self) -> bool {
+        let mailboxes = self.mailboxes.iter();
+        let items = mailboxes.flat_map(|mailbox| from_fn(move || mailbox.for_session()));
+        self.running -= items.filter(|what| matches!(what, ToSession::Ended)).count();
+        self.running > 0
     }
 
     /// Handles pending items, then waits for an event.
@@ -206,7 +267,7 @@ impl Session {
         let room = self.waiting.len() < limits::WAITING_MAX
             && self.waiting_bytes < limits::WAITING_BYTES_MAX
             && fds < limits::WAITING_FDS_MAX;
-        let mut these = std::vec![(self.mailbox.as_fd(), Until::Readable)];
+        let mut these = std::vec![(self.wake.as_fd(), Until::Readable)];
         let (mut wait, rest) = (self.patience()?, server.rest());
         if room {
             these.push((self.channel.as_fd(), Until::Readable));
@@ -222,7 +283,7 @@ impl Session {
         let mut ready = Vec::new();
         fd::wait(&these, wait, &mut ready);
         if ready[0] {
-            self.mailbox.woken();
+            self.wake.take();
         }
         if ready.get(1) == Some(&true) {
             match self.channel.receive(Span::ZERO, limits::MESSAGE)? {
@@ -246,7 +307,7 @@ impl Session {
             let at = BusAddr(under.access.address.get());
             return Err(SessionError::NoReply { at, bytes: under.access.count.get() });
         }
-        if self.order.as_ref().is_some_and(|(_, since)| now.since(*since) > DEVICE) {
+        if self.order.as_ref().is_some_and(|order| now.since(order.begun) > DEVICE) {
             self.face.unblock();
         }
         let busy = self.order.is_some() || !self.accesses.is_empty();
@@ -281,53 +342,74 @@ impl Session {
             }
             None => ToDevice::Written { id: under.id, done: good },
         };
-        self.mailbox.give_device(what);
+        self.mailboxes[under.end].give_device(what);
         Ok(())
     }
 
-    /// Handles the device's items. Returns true if its thread has ended.
+    /// Handles the device's items. Returns true if one of its threads has ended.
     fn take_from_device(&mut self) -> Result<bool, SessionError> {
-        while let Some(what) = self.mailbox.for_session() {
-            match what {
-                ToSession::Answer { result, unused } => {
-                    drop(unused);
-                    let (due, _) = self.order.take().expect("answers follow orders");
-                    if let Some(due) = due {
-                        self.reply(&due.header, result.map(|()| due.payload))?;
+        for end in 0..self.mailboxes.len() {
+            while let Some(what) = self.mailboxes[end].for_session() {
+                match what {
+                    ToSession::Answer { result, unused } => {
+                        drop(unused);
+                        self.answered(result)?;
                     }
+                    ToSession::Lost(at) => return Err(SessionError::MemoryLost { at }),
+                    ToSession::Ended => {
+                        self.running -= 1;
+                        return Ok(true);
+                    }
+                    wanted => self.wanted.push_back((end, wanted)),
                 }
-                ToSession::Lost(at) => return Err(SessionError::MemoryLost { at }),
-                ToSession::Ended => return Ok(true),
-                wanted => self.wanted.push_back(wanted),
             }
         }
         Ok(false)
     }
 
-    /// Sends the accesses that the device has requested.
+    /// Handles a device end's answer to the order; the last one completes it.
+    fn answered(&mut self, result: Result<(), u32>) -> Result<(), SessionError> {
+        let mut order = self.order.take().expect("answers follow orders");
+        order.awaited -= 1;
+        order.result = order.result.and(result);
+        if order.awaited > 0 {
+            self.order = Some(order);
+        } else if let Some(due) = order.due {
+            self.reply(&due.header, order.result.map(|()| due.payload))?;
+        }
+        Ok(())
+    }
+
+    /// Sends the accesses that the device ends have requested.
     fn send_wanted(&mut self) -> Result<(), SessionError> {
-        while let Some(wanted) = self.wanted.pop_front() {
+        while let Some((end, wanted)) = self.wanted.pop_front() {
             match wanted {
-                ToSession::Raise(vector) if self.accesses.values().all(|u| u.read.is_some()) => {
-                    self.mailbox.give_device(ToDevice::Raise(vector));
+                ToSession::Raise(vector) if self.has_no_write_of(end) => {
+                    self.mailboxes[end].give_device(ToDevice::Raise(vector));
                 }
                 ToSession::Read { id, at, bytes } if self.accesses.len() < ACCESSES => {
                     let access = access(at.0, bytes);
-                    let under = Under { id, begun: STD_CLOCK.now(), read: Some(bytes), access };
+                    let read = Some(bytes);
+                    let under = Under { end, id, begun: STD_CLOCK.now(), read, access };
                     self.access(command::DMA_READ, under, &[])?;
                 }
                 ToSession::Write { id, at, data } if self.accesses.len() < ACCESSES => {
                     let access = access(at.0, data.len());
-                    let under = Under { id, begun: STD_CLOCK.now(), read: None, access };
+                    let under = Under { end, id, begun: STD_CLOCK.now(), read: None, access };
                     self.access(command::DMA_WRITE, under, &data)?;
                 }
                 later => {
-                    self.wanted.push_front(later);
+                    self.wanted.push_front((end, later));
                     return Ok(());
                 }
             }
         }
         Ok(())
+    }
+
+    /// Returns true if no write of this device end is in flight.
+    fn has_no_write_of(&self, end: usize) -> bool {
+        self.accesses.values().all(|under| under.end != end || under.read.is_some())
     }
 
     fn access(&mut self, command: u16, under: Under, data: &[u8]) -> Result<(), SessionError> {
@@ -354,6 +436,15 @@ impl Session {
         }
     }
 
+    /// Gives an order to the device ends that it concerns; returns their number.
+    fn give(&self, order: ToDevice) -> usize {
+        let (first, others) = self.mailboxes.split_first().expect("a device has a thread");
+        let others = others.iter().filter_map(|mailbox| Some((mailbox, order.for_others()?)));
+        let awaited = 1 + others.map(|(mailbox, order)| mailbox.give_device(order)).count();
+        first.give_device(order);
+        awaited
+    }
+
     fn perform(&mut self, message: Message) -> Result<(), SessionError> {
         let Message { header, payload, fds } = message;
         let done = parse(&header, &payload).and_then(|request| self.face.answer(request, fds));
@@ -367,8 +458,9 @@ impl Session {
                 }
             }
             Ok(Done::Order { order, payload }) => {
-                self.mailbox.give_device(order);
-                self.order = Some((Some(Due { header, payload }), STD_CLOCK.now()));
+                let (due, begun) = (Some(Due { header, payload }), STD_CLOCK.now());
+                let awaited = self.give(order);
+                self.order = Some(Order { due, begun, awaited, result: Ok(()) });
                 Ok(())
             }
             Err(error) => self.reply(&header, Err(error)),
@@ -379,3 +471,6 @@ impl Session {
 fn access(at: u64, bytes: usize) -> DmaAccess {
     DmaAccess { address: at.into(), count: (bytes as u64).into() }
 }
+
+#[cfg(test)]
+mod tests;

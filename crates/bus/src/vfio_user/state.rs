@@ -11,6 +11,8 @@ use super::table::Table;
 use super::vectors::{Signalling, Vectors};
 
 pub(super) struct State {
+    /// The session's first device end, which alone resets: it clears the registers and answers starts.
+    pub is_first: bool,
     pub mailbox: Arc<Mailbox>,
     pub registers: Registers,
     pub table: RefCell<Table>,
@@ -39,12 +41,14 @@ pub(super) enum Waiting {
 impl State {
     /// State of a device that has not started, for up to `maps_max` mappings.
     pub fn new(
+        is_first: bool,
         mailbox: Arc<Mailbox>,
         registers: Registers,
         signalling: Arc<Signalling>,
         maps_max: usize,
     ) -> State {
         State {
+            is_first,
             mailbox,
             registers,
             table: RefCell::new(Table::new(maps_max)),
@@ -54,8 +58,8 @@ impl State {
             next_access: Cell::new(0),
             posted: Cell::new(0),
             owed: RefCell::default(),
-            // The session waits for the start of the device, as after a reset.
-            restarting: Cell::new(true),
+            // The session waits for the start of the first end, as after a reset.
+            restarting: Cell::new(is_first),
         }
     }
 

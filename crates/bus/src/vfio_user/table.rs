@@ -7,7 +7,8 @@ use crate::{Memory, OutOfRange};
 use wire::BusAddr;
 use wire::vfio_user::errno;
 
-/// A range of a client's memory.
+/// A range of a client's memory. Every clone is the same memory.
+#[derive(Clone)]
 pub(super) struct Mapping {
     pub at: u64,
     pub bytes: u64,

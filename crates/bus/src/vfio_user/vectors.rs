@@ -24,6 +24,7 @@ impl Kind {
 }
 
 /// A change of interrupt set-up. Ranges have been validated.
+#[derive(Clone)]
 pub(super) enum Change {
     /// Assigns counters to the vectors from `start` on.
     Signal {
@@ -42,7 +43,9 @@ pub(super) enum Change {
 }
 
 /// Descriptor number of the counter being signalled; -1 if none. A client can revert a counter to blocking
-/// and fill it: then the session finds the blocked counter here.
+/// and fill it: then the session finds the blocked counter here. Each device thread has one and stores to it
+/// at each interrupt. Aligned to avoid false sharing.
+#[repr(align(128))]
 pub(super) struct Signalling(AtomicI32);
 
 impl Signalling {

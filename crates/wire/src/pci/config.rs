@@ -114,8 +114,8 @@ pub struct Identity {
     pub bars: [Option<Bar>; 2],
     /// MSI-X table.
     pub msix: MsixTable,
-    /// Interrupt pin.
-    pub pin: Pin,
+    /// Interrupt pin; `None` if it interrupts by messages only.
+    pub pin: Option<Pin>,
     /// Link generation, from 1, as in the link registers.
     pub link_generation: u8,
     /// Number of lanes.
@@ -225,7 +225,7 @@ impl ConfigSpace {
         self.put_u16(offset::SUBSYSTEM + 2, identity.device, 0);
         self.put_u8(offset::CAPABILITIES, offset::POWER as u8, 0);
         self.put_u8(offset::INTERRUPT, 0xff, 0xff);
-        self.put_u8(offset::INTERRUPT + 1, identity.pin.number() + 1, 0);
+        self.put_u8(offset::INTERRUPT + 1, identity.pin.map_or(0, |pin| pin.number() + 1), 0);
     }
 
     fn put_power(&mut self) {
@@ -361,7 +361,7 @@ mod tests {
                 Some(Bar { number: 4, bytes: 0x1000, wide: false, prefetchable: true }),
             ],
             msix: MsixTable { vectors: 64, bar: 4, table: 0, pending: 0x800 },
-            pin: Pin::B,
+            pin: Some(Pin::B),
             link_generation: 4,
             link_lanes: 4,
             serial: 0x0123_4567_89ab_cdef,

@@ -40,7 +40,7 @@ pub fn identity(bars: [Option<Bar>; 2], pin: Pin) -> Identity {
         revision: 1,
         bars,
         msix: MsixTable { vectors: 8, bar, table: 0, pending: 2048 },
-        pin,
+        pin: Some(pin),
         link_generation: 3,
         link_lanes: 4,
         serial: 1,
