@@ -9,6 +9,7 @@
 //! restart of the device (a reset of the function) ends the part of every thread and deals the queues anew.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -21,11 +22,12 @@ use media::Faulty;
 use media::contents::Backing;
 use plan::{MediumPace, Plan};
 use runtime::{Log, Rt, STD_CLOCK, Traces, race};
+use wire::QueueId;
 
 use crate::interfaces::{Dealt, DeviceSide, NVME, Row, Stop};
 use crate::medium::Reach;
 use crate::shared_blocks::SharedBlocks;
-use crate::{CheckError, MediumError, RunError};
+use crate::{CheckError, MediumError, RunError, until};
 
 /// Most device threads of a drive.
 pub const THREADS_MAX: u32 = 64;
@@ -178,6 +180,8 @@ pub(crate) struct DealtDevice {
     device: ThreadedDevice,
     shared: Shared,
     places: Mutex<Vec<Option<DeviceThread>>>,
+    /// Number of host threads that have their queue.
+    granted: AtomicUsize,
 }
 
 impl DealtDevice {
@@ -192,16 +196,32 @@ impl DealtDevice {
         check(plan, threads as u32)?;
         let device = ThreadedDevice::new(NVME, plan, Some(traces.clone()))?;
         let places = Threads::of(threads).into_iter().map(Some).collect();
-        Ok(DealtDevice { device, shared: shared.clone(), places: Mutex::new(places) })
+        let (places, granted) = (Mutex::new(places), AtomicUsize::new(0));
+        Ok(DealtDevice { device, shared: shared.clone(), places, granted })
     }
 
-    /// Starts the part of thread `number` on its executor; once for each.
+    /// Waits until the threads before this one have their queues, and `grant` for its own: thread `number`
+    /// has queue `number + 1`, and the part that serves it.
+    pub(crate) async fn in_turn<T>(
+        &self,
+        rt: &Rt,
+        number: usize,
+        grant: impl Future<Output = T>,
+    ) -> T {
+        until(rt, || self.granted.load(Ordering::Acquire) == number).await;
+        let granted = grant.await;
+        self.granted.fetch_add(1, Ordering::AcqRel);
+        granted
+    }
+
+    /// Starts the part that serves the queue of host thread `number`, on its executor; once for each.
     ///
     /// # Errors
     /// The interface has no queues that can be dealt.
     pub(crate) fn begin(&self, rt: &Rt, number: usize) -> Result<DealtPart, RunError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = places[number].take().expect("a thread begins once");
+        let part = Threads::number_of(QueueId(number as u16 + 1), places.len());
+        let place = places[part].take().expect("a thread begins once");
         let Dealt { serve, stop } = self.device.start(self.shared.device(rt), &place)?;
         rt.spawn(serve);
         Ok(DealtPart { stop, _place: place })

@@ -365,7 +365,12 @@ impl HostThreads<'_> {
         number: usize,
     ) -> Result<HostResult, RunError> {
         let options = queue_options(self.plan, number as u16);
-        let own_queue = queues.queue(port, options).await.map_err(|why| {
+        let granted = queues.queue(port, options);
+        let granted = match self.dealt {
+            Some(dealt) => dealt.in_turn(rt, number, granted).await,
+            None => granted.await,
+        };
+        let own_queue = granted.map_err(|why| {
             let of = self.progress.len();
             RunError::Queue { number: number + 1, of, why }
         })?;

@@ -7,7 +7,7 @@
 //!   other threads   their share: doorbells, slots, completions
 //! ```
 //!
-//! A completion queue is served by thread (identifier - 1) mod threads, and its submission queues with it.
+//! A completion queue is served by thread (identifier mod threads), and its submission queues with it.
 //! Each thread has a [`Controller`] with queues, slots, port and medium of its own, on an executor of its own.
 //! That of the first thread is the one that the host sees; it alone reads CC and serves the admin queue.
 //!
@@ -136,6 +136,12 @@ impl Threads {
         (0..count).map(|number| DeviceThread { threads: threads.clone(), number }).collect()
     }
 
+    /// Number of the thread, of `threads`, that serves a completion queue and its submission queues. The admin
+    /// queue is the first thread's.
+    pub fn number_of(cqid: QueueId, threads: usize) -> usize {
+        usize::from(cqid.0) % threads
+    }
+
     fn post(&self, to: usize, what: What) -> Arc<Order> {
         let order = Arc::new(Order { what, result: AtomicU32::new(0) });
         locked(&self.inboxes[to].orders).push_back(order.clone());
@@ -210,7 +216,7 @@ impl Place {
 
     /// The thread of a completion queue; `None`: this one.
     fn elsewhere(&self, cqid: QueueId) -> Option<usize> {
-        let thread = usize::from(cqid.0).checked_sub(1)? % self.threads.inboxes.len();
+        let thread = Threads::number_of(cqid, self.threads.inboxes.len());
         (thread != self.number).then_some(thread)
     }
 }

@@ -1,5 +1,5 @@
-//! Clients of one device on several device threads: each verifies its blocks, under resets, beside clients
-//! that disappear with commands in flight.
+//! Several device threads: clients of one device are dealt to them, or the queues of one host. Each verifies
+//! its blocks, under resets, beside clients that disappear with commands in flight.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,7 +14,7 @@ use serve::{Client, Control, FrontEnd, Hosts};
 use testing::{Folder, clean, only, plan, work};
 use wire::Lba;
 use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
-use world::{Options, live_over_socket, live_over_vfio_user};
+use world::{Options, Where, live_in_host_threads, live_over_socket, live_over_vfio_user};
 
 const SETS: [(&str, &str); 4] = [
     ("medium.capacity", "16 MiB"),
@@ -46,7 +46,22 @@ fn front_end(name: &str) -> &'static FrontEnd {
 }
 
 impl Served {
+    /// A drive divided among `count` clients.
     fn start(folder: &Folder, name: &'static str, count: u64, device_threads: usize) -> Served {
+        Served::with(folder, name, count, move |clients| Hosts::Clients { clients, device_threads })
+    }
+
+    /// A drive of one host, whose queues are dealt.
+    fn undivided(folder: &Folder, name: &'static str, device_threads: usize) -> Served {
+        Served::with(folder, name, 1, move |_| Hosts::Apart { device_threads })
+    }
+
+    fn with(
+        folder: &Folder,
+        name: &'static str,
+        count: u64,
+        hosts: impl for<'a> Fn(&'a [Client]) -> Hosts<'a> + Send + 'static,
+    ) -> Served {
         let sockets: Vec<_> = (0..count).map(|n| folder.path(&format!("socket{n}"))).collect();
         let (tell, events) = channel();
         let addresses = sockets.clone();
@@ -57,7 +72,8 @@ impl Served {
                 // Fails at the end of the test.
                 let _ = tell.send((address.to_owned(), what.to_owned()));
             };
-            let hosts = Hosts::Clients { clients: &clients(count), device_threads };
+            let clients = clients(count);
+            let hosts = hosts(&clients);
             let control = Control::new().expect("two descriptors");
             let plan = plan("live", &SETS);
             front_end(name).serve(NVME, &plan, &addresses, hosts, &control, &report)
@@ -201,4 +217,86 @@ fn device_threads_are_refused_where_clients_share_more_than_blocks() {
         let error = refused(name, sets, 2);
         assert!(error.starts_with("--device-threads: ") && error.contains(key), "{error}");
     }
+}
+
+/// Runs a job of four threads that verifies every read, through queues of their own.
+fn verifies_in_threads(plan: &Plan, socket: Where<'_>, resets: u32) {
+    let job = "[v]\nrw=randrw\nbssplit=512/50:4k/40:64k/10\niodepth=8\nnumjobs=4\nsize=1m\n\
+               io_size=1g\nnorandommap=1\nnumber_ios=1000\nverify=crc32c\nverify_fatal=1\n";
+    let options = Options { resets, ..Options::default() };
+    let run = live_in_host_threads(plan, &work(job), options, 4, socket);
+    let run = clean(run.unwrap_or_else(|error| panic!("{socket:?}: {error}")));
+    assert!(only(&run).blocks_verified > 1000, "{}", only(&run).blocks_verified);
+    assert_eq!(run.resets, resets);
+}
+
+#[test]
+fn four_threads_serve_one_host_under_resets_and_kills() {
+    let _turn = testing::turn();
+    let (folder, plan) = (Folder::new("queue-threads"), plan("live", &SETS));
+    let served = Served::undivided(&folder, "shm", 4);
+    let socket = &served.sockets[0];
+    for resets in [0, 5] {
+        verifies_in_threads(&plan, Where::Socket(socket), resets);
+        served.waits();
+        disappears(&plan, socket);
+        served.waits();
+    }
+    // The next session reads what the last one wrote.
+    for writes in [true, false] {
+        connected(&plan, socket, async |disk| {
+            let mut buffer = disk.buffer(512).expect("memory");
+            let last = Lba(disk.geometry().blocks - 1);
+            if writes {
+                buffer.copy_in(0, &[9; 512]);
+                disk.write(last, buffer, false).await.1.expect("a write");
+                return;
+            }
+            buffer = disk.read(last, buffer).await.0;
+            let mut found = [0; 512];
+            buffer.copy_out(0, &mut found);
+            assert_eq!(found, [9; 512]);
+        });
+        served.waits();
+    }
+}
+
+#[test]
+fn four_threads_serve_one_host_over_vfio_user() {
+    let _turn = testing::turn();
+    let (folder, plan) = (Folder::new("queue-threads-vfu"), plan("live", &SETS));
+    let served = Served::undivided(&folder, "vfio-user", 4);
+    for resets in [0, 3] {
+        verifies_in_threads(&plan, Where::VfioUser(&served.sockets[0]), resets);
+        served.waits();
+    }
+}
+
+/// The queues of a host share more than blocks where a plan has more.
+#[test]
+fn queues_are_not_dealt_where_threads_share_more_than_blocks() {
+    let folder = Folder::new("queue-threads-refused");
+    let refused = |front: &str, name: &str, sets: &[(&str, &str)], device_threads: usize| {
+        let plan = plan(name, sets);
+        let control = Control::new().expect("two descriptors");
+        let hosts = Hosts::Apart { device_threads };
+        let (at, row): (_, &Row) = ([folder.path("a")], NVME);
+        let error = front_end(front).serve(row, &plan, &at, hosts, &control, &|_, _| ());
+        error.expect_err("refused").to_string()
+    };
+    for threads in [0, 65] {
+        let error = refused("shm", "live", &SETS, threads);
+        assert_eq!(error, format!("--device-threads: found {threads}, expected 1 to 64"));
+    }
+    for (name, sets, key) in [
+        ("small-flash", &[][..], "medium.kind: found flash"),
+        ("live", &[("medium.pace", "modelled")], "medium.pace: found modelled"),
+        ("live", &[("medium.file", "\"image\"")], "medium.file: found contents"),
+        ("live", &[("faults", "[{ at = \"completion\", do = \"drop\" }]")], "faults: found some"),
+    ] {
+        let error = refused("vfio-user", name, sets, 2);
+        assert!(error.contains(key) && error.contains("2 device threads"), "{error}");
+    }
+    let error = refused("nbd", "live", &SETS, 2);
+    assert_eq!(error, "--device-threads: found --nbd, expected a front end with queues");
 }

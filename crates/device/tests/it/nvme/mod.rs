@@ -36,4 +36,5 @@ mod self_tests;
 mod sgls;
 mod shadows;
 mod subsystems;
+mod threads;
 mod uncorrectable;

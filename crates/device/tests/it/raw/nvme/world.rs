@@ -6,7 +6,7 @@ use bus::link::{Credits, HeldUp, LinkSpec};
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::{DevicePort, Masks};
 use device::faults::Faults;
-use device::nvme::{Controller, Options, Threads};
+use device::nvme::{Controller, DeviceThread, Options, Threads};
 use media::Labels;
 use runtime::{Log, Rng, Rt, Span};
 use wire::BusAddr;
@@ -43,6 +43,8 @@ pub struct Setup {
     pub post: Span,
     /// Threads that the queues are dealt to: here all are on one executor.
     pub threads: usize,
+    /// One of them that has ended.
+    pub ended: Option<usize>,
     /// Seed for picking ready tasks at random.
     pub shuffle: Option<u64>,
     /// True if the event log is kept in memory.
@@ -69,6 +71,7 @@ impl Default for Setup {
             parse: Span::ns(40),
             post: Span::ns(20),
             threads: 1,
+            ended: None,
             shuffle: None,
             logged: true,
             credits: None,
@@ -177,7 +180,8 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
 
 /// Starts the parts of a controller whose queues are dealt.
 fn deal<P: DevicePort>(port: &Watched<P, Witness>, medium: &Rc<Bench>, setup: &Setup) {
-    for place in Threads::of(setup.threads) {
+    let has_ended = |place: &DeviceThread| setup.ended == Some(place.number());
+    for place in Threads::of(setup.threads).into_iter().filter(|place| !has_ended(place)) {
         let (options, faults) = (setup.options.clone(), Faults::none());
         let part = Controller::start_on(port.clone(), medium.clone(), options, faults, &place);
         if place.number() > 0 {
