@@ -200,28 +200,29 @@ impl DealtDevice {
         Ok(DealtDevice { device, shared: shared.clone(), places, granted })
     }
 
-    /// Waits until the threads before this one have their queues, and `grant` for its own: thread `number`
-    /// has queue `number + 1`, and the part that serves it.
+    /// Waits until it is this host thread's turn, and `grant` for its queue: the one that its own part serves.
+    /// Queues are granted from 1 on, so the first thread, whose part has the registers, is the last one.
     pub(crate) async fn in_turn<T>(
         &self,
         rt: &Rt,
         number: usize,
         grant: impl Future<Output = T>,
     ) -> T {
-        until(rt, || self.granted.load(Ordering::Acquire) == number).await;
+        let threads = self.places.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let is_own = |before| Threads::number_of(QueueId(before as u16 + 1), threads) == number;
+        until(rt, || is_own(self.granted.load(Ordering::Acquire))).await;
         let granted = grant.await;
         self.granted.fetch_add(1, Ordering::AcqRel);
         granted
     }
 
-    /// Starts the part that serves the queue of host thread `number`, on its executor; once for each.
+    /// Starts the part of host thread `number` on its executor; once for each.
     ///
     /// # Errors
     /// The interface has no queues that can be dealt.
     pub(crate) fn begin(&self, rt: &Rt, number: usize) -> Result<DealtPart, RunError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = Threads::number_of(QueueId(number as u16 + 1), places.len());
-        let place = places[part].take().expect("a thread begins once");
+        let place = places[number].take().expect("a thread begins once");
         let Dealt { serve, stop } = self.device.start(self.shared.device(rt), &place)?;
         rt.spawn(serve);
         Ok(DealtPart { stop, _place: place })

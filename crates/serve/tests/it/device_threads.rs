@@ -292,7 +292,7 @@ fn queues_are_not_dealt_where_threads_share_more_than_blocks() {
         ("small-flash", &[][..], "medium.kind: found flash"),
         ("live", &[("medium.pace", "modelled")], "medium.pace: found modelled"),
         ("live", &[("medium.file", "\"image\"")], "medium.file: found contents"),
-        ("live", &[("faults", "[{ at = \"completion\", do = \"drop\" }]")], "faults: found some"),
+        ("live", &[("faults", "[{ name = \"x\", what = \"drop\" }]")], "faults: found some"),
     ] {
         let error = refused("vfio-user", name, sets, 2);
         assert!(error.contains(key) && error.contains("2 device threads"), "{error}");

@@ -3,6 +3,7 @@
 mod bus_faults;
 mod commands;
 mod determinism;
+mod device_threads;
 mod dropped_futures;
 mod faults;
 mod flash;
