@@ -8,10 +8,12 @@
 //! The blocks are [`SharedBlocks`]; nothing else is shared, except for what `device::nvme::Threads` has. A
 //! restart of the device (a reset of the function) ends the part of every thread and deals the queues anew.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use ::device::faults::Faults;
@@ -27,7 +29,7 @@ use wire::QueueId;
 use crate::interfaces::{Dealt, DeviceSide, NVME, Row, Stop};
 use crate::medium::Reach;
 use crate::shared_blocks::SharedBlocks;
-use crate::{CheckError, MediumError, RunError, until};
+use crate::{CheckError, MediumError, RunError};
 
 /// Most device threads of a drive.
 pub const THREADS_MAX: u32 = 64;
@@ -210,7 +212,7 @@ impl DealtDevice {
     ) -> T {
         let threads = self.places.lock().unwrap_or_else(PoisonError::into_inner).len();
         let is_own = |before| Threads::number_of(QueueId(before as u16 + 1), threads) == number;
-        until(rt, || is_own(self.granted.load(Ordering::Acquire))).await;
+        patiently(rt, || is_own(self.granted.load(Ordering::Acquire))).await;
         let granted = grant.await;
         self.granted.fetch_add(1, Ordering::AcqRel);
         granted
@@ -227,6 +229,18 @@ impl DealtDevice {
         rt.spawn(serve);
         Ok(DealtPart { stop, _place: place })
     }
+}
+
+/// Waits until `check` returns true. A timer would keep an idle executor from sleeping.
+async fn patiently(rt: &Rt, check: impl Fn() -> bool) {
+    poll_fn(|cx| match check() {
+        true => Poll::Ready(()),
+        false => {
+            rt.poll_again(cx, true);
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 /// A part that runs. Its place is left when this is dropped.

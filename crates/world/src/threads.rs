@@ -397,11 +397,14 @@ impl HostThreads<'_> {
             let depth = own_queue.queue().depth().into();
             host_result.notes.extend(clamped(self.plan.host.queue_depth, depth));
         }
-        for (group, ended) in self.work.groups().into_iter().zip(&self.ended) {
-            host_result.add(run_group(rt, self.plan, self.work, group, &context).await?);
+        let groups = self.work.groups().into_iter().zip(&self.ended);
+        for (group, (jobs, ended)) in (1..).zip(groups) {
+            host_result.add(run_group(rt, self.plan, self.work, jobs, &context).await?);
             ended.fetch_add(1, Ordering::AcqRel);
+            // Beside a device, a thread that waits would poll for both, which is no work of an operation.
+            let goes_on = self.dealt.is_some() && group == self.ended.len();
             let have_all = || ended.load(Ordering::Acquire) as usize == self.progress.len();
-            while !have_all() {
+            while !goes_on && !have_all() {
                 rt.sleep(GROUP_POLL).await;
             }
         }

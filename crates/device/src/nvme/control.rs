@@ -28,6 +28,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             .with_mqes((self.options.queue_entries_max - 1) as u16)
             .with_cqr(true)
             .with_ams(if self.place.is_none() { Cap::AMS_WEIGHTED } else { 0 })
+            .with_dstrd(self.stride)
             .with_to(self.ready_timeout)
             .with_css(Cap::CSS_NVM)
             .with_mpsmax(PAGE_LOG2_MAX)
@@ -129,9 +130,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Installs a new queue. Its doorbell is reset to zero, whatever the host last wrote to it.
-    pub(super) fn install_sq(&self, qid: QueueId, sq: Sq) {
+    pub(super) fn install_sq(&self, qid: QueueId, mut sq: Sq) {
         self.shadows.changed();
-        self.port.store(sq_tail_doorbell(qid, 0), 0);
+        sq.tail_doorbell = sq_tail_doorbell(qid, self.stride);
+        self.port.store(sq.tail_doorbell, 0);
         self.sqs.borrow_mut()[usize::from(qid.0)] = Some(sq);
         self.sqs_end.set(self.sqs_end.get().max(qid.0 + 1));
     }
@@ -146,9 +148,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// As [`install_sq`](Self::install_sq).
-    pub(super) fn install_cq(&self, qid: QueueId, cq: Cq) {
+    pub(super) fn install_cq(&self, qid: QueueId, mut cq: Cq) {
         self.shadows.changed();
-        self.port.store(cq_head_doorbell(qid, 0), 0);
+        cq.head_doorbell = cq_head_doorbell(qid, self.stride);
+        self.port.store(cq.head_doorbell, 0);
         self.cqs.borrow_mut()[usize::from(qid.0)] = Some(cq);
     }
 
@@ -157,13 +160,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     async fn disable(&self) {
         self.ready.set(false);
         self.reset_ends_self_test();
+        // The commands of this thread first: one of them may be making a queue of another thread.
+        self.forget_queues().await;
         self.order_all(|| What::Disable).await;
         self.given.replace(Given::default());
-        self.forget_queues().await;
         let queues = self.sqs.borrow().len() as u16;
         for qid in (0..queues).map(QueueId) {
-            self.port.store(sq_tail_doorbell(qid, 0), 0);
-            self.port.store(cq_head_doorbell(qid, 0), 0);
+            self.port.store(sq_tail_doorbell(qid, self.stride), 0);
+            self.port.store(cq_head_doorbell(qid, self.stride), 0);
         }
         self.forget_nameless_host();
         self.member.forget();

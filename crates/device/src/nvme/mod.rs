@@ -171,6 +171,16 @@ impl Options {
         assert!((2..=65_536).contains(&self.queue_entries_max));
     }
 
+    /// Widest doorbell stride (CAP.DSTRD) of the register window, at most a cache line: threads that serve
+    /// different queues then poll different lines.
+    pub fn widest_stride(&self) -> u8 {
+        const LINE_LOG2: u8 = 6;
+        let queues = u32::from(self.io_queues) + 1;
+        let room = self.register_bytes() - wire::nvme::registers::DOORBELLS;
+        let fits = |stride: &u8| 2 * queues * (4 << stride) <= room;
+        (0..=LINE_LOG2 - 2).rev().find(fits).unwrap_or(0)
+    }
+
     /// Size of the controller's register window, bytes.
     pub fn register_bytes(&self) -> u32 {
         let doorbells = 8 * (u32::from(self.io_queues) + 1);
@@ -210,6 +220,8 @@ pub struct Controller<P, M> {
     member: Rc<Member>,
     bit: u8,
     options: Options,
+    /// CAP.DSTRD.
+    stride: u8,
     /// CAP.TO, in units of 500 ms.
     ready_timeout: u8,
     /// CSTS. The register is a copy: host writes to it are ignored.
@@ -372,6 +384,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             coalescing: Coalescing::default(),
             counters: place.as_ref().map(|place| place.counters().clone()).unwrap_or_default(),
             given: RefCell::default(),
+            stride: if place.is_some() { options.widest_stride() } else { 0 },
             place,
             errors: RefCell::default(),
             self_tests: SelfTests::default(),

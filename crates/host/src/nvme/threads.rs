@@ -184,7 +184,7 @@ impl Granter {
                 core.abort(queue, cid);
             }
             match self.asks.try_recv() {
-                Ok(ask) => serve(controller, ask, &mut aborts).await,
+                Ok(ask) => serve(controller, &self.news, ask, &mut aborts).await,
                 Err(TryRecvError::Empty) => core.rt().sleep(LOOK).await,
                 Err(TryRecvError::Disconnected) => return,
             }
@@ -212,6 +212,7 @@ fn standing<P: HostPort>(controller: &Controller<P>) -> Standing {
 /// Handles a request. The requester may be gone: then the answer is discarded.
 async fn serve<P: HostPort>(
     controller: &Controller<P>,
+    news: &News,
     ask: Ask,
     aborts: &mut VecDeque<(QueueId, CommandId)>,
 ) {
@@ -224,7 +225,11 @@ async fn serve<P: HostPort>(
             let _ = to.send(granted.map(|grant| (grant, link(grant.qid()))));
         }
         Ask::Create(rings, to) => {
-            let _ = to.send(create(controller, &rings).await);
+            let created = create(controller, &rings).await;
+            // Told before the answer: a thread whose queue is of a reset that the news lack would take the news
+            // for another reset, and create its queue twice.
+            news.tell(standing(controller));
+            let _ = to.send(created);
         }
         Ask::Delete(queue, to) => {
             aborts.retain(|(of, _)| *of != queue);
@@ -337,7 +342,10 @@ impl Queues {
         let (to, created) = channel();
         link.ask(Ask::Create(rings, to));
         let resets = match answer(rt, created).await {
-            Ok(resets) => Rc::new(Cell::new(resets)),
+            Ok(resets) => {
+                debug_assert!(self.news.now().resets >= resets, "told before the answer");
+                Rc::new(Cell::new(resets))
+            }
             Err(error) => {
                 if matches!(error, InitError::Refused { .. }) {
                     granted.give_back();
@@ -445,6 +453,7 @@ impl<P: HostPort> Follower<P> {
             link.ask(Ask::Create(self.rings, to));
         }
         self.resets.set(answer(pair.rt(), created).await?);
+        debug_assert!(self.news.now().resets >= self.resets.get(), "told before the answer");
         // It may have been given up or given back meanwhile.
         if self.is_wanted() {
             pair.open();

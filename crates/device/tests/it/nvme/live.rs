@@ -119,6 +119,7 @@ fn scribble(shared: &Shared, options: &Options, seed: u64, gate: &Gate, stop: &A
 fn host(shared: &Shared, setup: &Setup, seed: u64, gate: &Gate, goes_on: impl Fn(u64) -> bool) {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut raw = Raw::new(shared.host(&rt));
+    raw.stride = setup.stride();
     let watchdog = Watchdog::start(seed, ROUNDS_MAX);
     let mut script = Script::new(&mut raw, Rng::for_part(seed, "live"), setup.block_bytes);
     rt.block_on(async {

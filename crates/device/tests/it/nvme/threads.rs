@@ -1,5 +1,6 @@
 //! A controller whose queues are dealt to threads; here all parts are on one executor, in virtual time.
 
+use runtime::Span;
 use wire::nvme::admin;
 use wire::nvme::io;
 use wire::nvme::log::{ErrorInformation, SmartHealth, lid};
@@ -133,4 +134,27 @@ fn reset_ends_the_commands_of_all_threads() {
         let health: SmartHealth = w.raw.log(lid::SMART_HEALTH).await;
         assert_eq!((health.host_reads.get(), health.host_writes.get()), (3, 3));
     });
+}
+
+/// A reset at any time while a queue is being made or deleted: afterwards the queue can be made again, and
+/// nothing is left of it on its thread.
+#[test]
+fn reset_while_queues_are_made_leaves_nothing_of_them() {
+    for ns in (0..3000).step_by(20) {
+        let setup = Setup { shuffle: Some(ns), ..dealt(2) };
+        setup.run(async |mut w: World| {
+            ready(&mut w).await;
+            let (at, rings) = (w.raw.place(4096, 4096), w.raw.place(4096, 4096));
+            let cq = admin::create_cq(w.raw.cid(), at, cq_of(1, 64));
+            let sq = admin::create_sq(w.raw.cid(), rings, sq_of(1, 64, 1));
+            w.raw.submit_admin(&cq);
+            w.raw.submit_admin(&sq);
+            w.raw.submit_admin(&admin::delete_sq(w.raw.cid(), QueueId(1)));
+            w.rt.sleep(Span::ns(ns)).await;
+            w.raw.disable().await;
+            ready(&mut w).await;
+            let mut pair = w.raw.create_pair(1, 64).await;
+            assert_eq!(moves(&w, &mut pair, 3).await, Status::SUCCESS, "a reset after {ns} ns");
+        });
+    }
 }

@@ -95,6 +95,8 @@ pub struct Raw<H> {
     pub memory: Memory,
     pub admin: Pair,
     pub page_bytes: u64,
+    /// CAP.DSTRD.
+    pub stride: u8,
     /// True if the last completion had M (more in the error log) set.
     pub more: Cell<bool>,
     next_place: Cell<u64>,
@@ -114,7 +116,8 @@ impl<H: HostPort> Raw<H> {
         let next_place = Cell::new(memory.base().0);
         let next_cid = Cell::new(1);
         let more = Cell::new(false);
-        Raw { host, rt, memory, admin: nowhere, page_bytes: 4096, more, next_place, next_cid }
+        let (admin, page_bytes, stride) = (nowhere, 4096, 0);
+        Raw { host, rt, memory, admin, page_bytes, stride, more, next_place, next_cid }
     }
 
     /// Allocates host memory, aligned to `align` bytes.
@@ -238,7 +241,7 @@ impl<H: HostPort> Raw<H> {
     }
 
     pub fn ring(&self, sq: &Sq) {
-        self.set(sq_tail_doorbell(sq.qid, 0), sq.tail);
+        self.set(sq_tail_doorbell(sq.qid, self.stride), sq.tail);
     }
 
     pub fn submit(&self, sq: &mut Sq, sqe: &Sqe) {
@@ -276,7 +279,7 @@ impl<H: HostPort> Raw<H> {
     pub async fn next_within(&self, cq: &mut Cq, span: Span) -> Option<Cqe> {
         let cqe = self.within(span, self.peek(cq)).await?;
         self.take(cq);
-        self.set(cq_head_doorbell(cq.qid, 0), cq.head);
+        self.set(cq_head_doorbell(cq.qid, self.stride), cq.head);
         Some(cqe)
     }
 

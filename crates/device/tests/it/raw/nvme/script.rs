@@ -305,7 +305,9 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
     fn ring_some(&mut self) {
         let (qid, value) = (self.qid(), self.choice.below(40) as u32);
         let tail = self.choice.one_in(2);
-        let register = if tail { sq_tail_doorbell(qid, 0) } else { cq_head_doorbell(qid, 0) };
+        let stride = self.raw.stride;
+        let register =
+            if tail { sq_tail_doorbell(qid, stride) } else { cq_head_doorbell(qid, stride) };
         self.raw.set(register, value);
     }
 
@@ -370,7 +372,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
                 taken += 1;
             }
             if taken > 0 {
-                self.raw.set(cq_head_doorbell(cq.qid, 0), cq.head);
+                self.raw.set(cq_head_doorbell(cq.qid, self.raw.stride), cq.head);
             }
             self.cqs[queue] = cq;
         }
@@ -380,7 +382,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
     fn say_heads(&mut self) {
         for qid in 0..QUEUES {
             let head = self.choice.below(32) as u32;
-            self.raw.set(cq_head_doorbell(QueueId(qid), 0), head);
+            self.raw.set(cq_head_doorbell(QueueId(qid), self.raw.stride), head);
         }
     }
 

@@ -81,6 +81,11 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// CAP.DSTRD of its controller.
+    pub fn stride(&self) -> u8 {
+        if self.threads > 1 { self.options.widest_stride() } else { 0 }
+    }
+
     pub fn spec(&self) -> SimSpec {
         let usual = bus_spec(&[("parse", self.parse), ("post completion", self.post)]);
         SimSpec {
@@ -146,7 +151,8 @@ impl Setup {
         }
         let bus = SimBus::new(&rt, self.spec());
         let (medium, witness) = device(bus.device(), &self);
-        let raw = Raw::new(bus.host(0));
+        let mut raw = Raw::new(bus.host(0));
+        raw.stride = self.stride();
         let world = World { rt: rt.clone(), medium, witness, raw, log, setup: self };
         let result = rt.block_on(test(world));
         rt.drop_tasks();
