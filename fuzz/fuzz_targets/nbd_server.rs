@@ -19,7 +19,7 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let listens = socket.clone();
     std::thread::spawn(move || {
         let control = serve::Control::new().expect("two descriptors");
-        let hosts = serve::Hosts::Apart;
+        let hosts = serve::Hosts::Apart { device_threads: 1 };
         nbd::ROW.serve(NVME, &plan, &[listens], hosts, &control, &|_, _| ()).expect("a server")
     });
     while UnixStream::connect(&socket).is_err() {

@@ -25,7 +25,14 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let listens = socket.clone();
     std::thread::spawn(move || {
         let control = serve::Control::new().expect("two descriptors");
-        vfio_user::ROW.serve(NVME, &plan, &[listens], serve::Hosts::Apart, &control, &|_, _| ())
+        vfio_user::ROW.serve(
+            NVME,
+            &plan,
+            &[listens],
+            serve::Hosts::Apart { device_threads: 1 },
+            &control,
+            &|_, _| (),
+        )
     });
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();

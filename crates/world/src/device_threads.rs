@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The blocks are [`SharedBlocks`]; nothing else is shared, except for what `device::nvme::Threads` has. A
-//! restart of the device (a reset of the function) ends the part of every thread and deals the queues anew.
+//! restart of the device (a reset of the function) ends the part of every thread and deals the queues again.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ pub trait ThreadEnd: Send {
     /// A port for the executor; `last` is that of the device before, whose tasks have been dropped.
     fn port(&mut self, rt: &Rt, last: Option<Self::Port>) -> Self::Port;
 
-    /// What the port does beside the device's tasks. Need not end.
+    /// Work of the port beside the device's tasks. Need not end.
     fn attend(port: &Self::Port) -> impl Future<Output = ()>;
 }
 

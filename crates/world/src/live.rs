@@ -150,9 +150,9 @@ fn on_threads(
             let is_over = || is_to_stop.load(Ordering::Acquire) || others.has_failed();
             timed(|| rt.block_on(until(rt, is_over))).1
         };
-        let ran = device.run(&others, |rt| shared.device(rt), run);
+        let result = device.run(&others, |rt| shared.device(rt), run);
         others.end()?;
-        Ok(DeviceStats { thread: Some(ran?.0), ..DeviceStats::default() })
+        Ok(DeviceStats { thread: Some(result?.0), ..DeviceStats::default() })
     })
 }
 

@@ -41,7 +41,6 @@ pub(super) struct Face {
     table: Vec<u8>,
     /// Counters received from the client that may still be in use.
     counters: Vec<Weak<Eventfd>>,
-    /// One per device thread.
     signalling: Vec<Arc<Signalling>>,
 }
 

@@ -41,7 +41,6 @@ pub struct Session {
     channel: Channel,
     /// One per device end, in the order of [`Session::device_ends`].
     mailboxes: Vec<Arc<Mailbox>>,
-    /// Signalled by all mailboxes.
     wake: Arc<Eventfd>,
     face: Face,
     /// The device ends, until they are taken.
@@ -51,7 +50,6 @@ pub struct Session {
     /// Queued commands, oldest first, and the bytes of their payloads.
     waiting: VecDeque<Message>,
     waiting_bytes: usize,
-    /// The order in progress.
     order: Option<Order>,
     /// Accesses and interrupts requested by a device end, by its index, and not sent; oldest first.
     wanted: VecDeque<(usize, ToSession)>,
@@ -60,7 +58,6 @@ pub struct Session {
     next_message: u16,
 }
 
-/// An order in progress.
 struct Order {
     /// `None` for the device's own start.
     due: Option<Due>,

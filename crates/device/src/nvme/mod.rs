@@ -220,7 +220,7 @@ pub struct Controller<P, M> {
     member: Rc<Member>,
     bit: u8,
     options: Options,
-    /// CAP.DSTRD.
+    /// Doorbell stride of the queues, as in CAP.DSTRD: 0 is 4 bytes.
     stride: u8,
     /// CAP.TO, in units of 500 ms.
     ready_timeout: u8,

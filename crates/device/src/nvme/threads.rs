@@ -41,11 +41,11 @@ use super::queue::{Cq, Sq};
 pub struct Threads {
     inboxes: Box<[Inbox]>,
     errors: Mutex<ErrorLog>,
-    /// Bits of [`REPORTS`](Report) for the first thread.
+    /// Bits of [`Report`], for the first thread.
     reports: AtomicU32,
 }
 
-/// What the first thread has for another one.
+/// Orders of the first thread for another one.
 #[repr(align(128))]
 struct Inbox {
     /// Number of orders so far, modulo 2^32.
@@ -61,7 +61,7 @@ struct Order {
     result: AtomicU32,
 }
 
-/// What another thread is to do.
+/// An action that another thread takes.
 pub(super) enum What {
     /// The controller was enabled with these settings.
     Enable(Cc),

@@ -15,7 +15,7 @@ const JOB: &str = "[v]\nrw=randrw\nbssplit=512/50:4k/40:64k/10\niodepth=8\nnumjo
                    io_size=1g\nnorandommap=1\nnumber_ios=1000\nverify=crc32c\nverify_fatal=1\n";
 
 #[test]
-fn four_device_threads_verify_what_four_host_threads_write() {
+fn four_device_threads_verify_writes_of_four_host_threads() {
     let _turn = testing::turn();
     let plan = plan("live", &SETS);
     for (resets, device_threads, place) in
@@ -30,7 +30,7 @@ fn four_device_threads_verify_what_four_host_threads_write() {
 }
 
 #[test]
-fn interface_whose_queues_cannot_be_dealt_is_refused() {
+fn interface_with_one_device_thread_is_refused() {
     let options = || Options { device_threads: 2, ..Options::default() };
     let refused = |name: &str, sets: &[(&str, &str)]| {
         let row = world::interfaces::by_name(name).expect("an interface");

@@ -247,7 +247,6 @@ impl Served {
     }
 }
 
-/// Client by hand.
 impl Channel {
     fn received(&self) -> Message {
         self.receive(Span::s(5), limits::MESSAGE).unwrap().unwrap()

@@ -44,11 +44,11 @@ fn session(
             }
             Err(error) => End::Dropped(error.kind.to_string()),
         };
-        let ran = device.run(&others, |rt| shared.device(rt), run);
+        let result = device.run(&others, |rt| shared.device(rt), run);
         others.end()?;
         Ok(match client.has_lost_memory() {
             true => End::Dropped("its memory has no more pages".into()),
-            false => ran?.0,
+            false => result?.0,
         })
     })
 }

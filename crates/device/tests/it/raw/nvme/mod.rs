@@ -95,7 +95,7 @@ pub struct Raw<H> {
     pub memory: Memory,
     pub admin: Pair,
     pub page_bytes: u64,
-    /// CAP.DSTRD.
+    /// Doorbell stride, as in CAP.DSTRD: 0 is 4 bytes.
     pub stride: u8,
     /// True if the last completion had M (more in the error log) set.
     pub more: Cell<bool>,

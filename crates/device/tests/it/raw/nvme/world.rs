@@ -81,7 +81,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// CAP.DSTRD of its controller.
+    /// Doorbell stride of its controller, as in CAP.DSTRD: wider with several threads.
     pub fn stride(&self) -> u8 {
         if self.threads > 1 { self.options.widest_stride() } else { 0 }
     }
