@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::fmt;
 
-use crate::shared::{Memory, OutOfRange};
+use crate::OutOfRange;
+use crate::shared::Memory;
 use wire::BusAddr;
 
 /// Size granularity and alignment of buffers, in bytes.

@@ -98,6 +98,7 @@ pub mod live;
 mod masks;
 #[cfg(feature = "std")]
 mod memfd;
+mod out_of_range;
 mod packets;
 pub mod pci;
 mod pieces;
@@ -120,7 +121,8 @@ use wire::BusAddr;
 
 pub use arena::{Arena, BUFFER_ALIGN, Buffer, OutOfMemory};
 pub use masks::Masks;
-pub use shared::{Memory, OutOfRange, REGION_ALIGN};
+pub use out_of_range::OutOfRange;
+pub use shared::{Memory, REGION_ALIGN};
 pub use until::until;
 
 /// A contiguous range of host memory, by bus address.

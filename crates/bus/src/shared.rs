@@ -11,10 +11,10 @@
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
-use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::OutOfRange;
 use wire::BusAddr;
 
 /// Alignment of the begin and end of regions, in bytes.
@@ -56,23 +56,6 @@ pub struct Memory {
     base: BusAddr,
 }
 
-/// Error: an access does not lie completely inside the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfRange {
-    /// Bus address of the first byte.
-    pub at: BusAddr,
-    /// Length in bytes.
-    pub bytes: usize,
-}
-
-impl fmt::Display for OutOfRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes at {:#x} are not in memory that the bus reaches", self.bytes, self.at.0)
-    }
-}
-
-impl core::error::Error for OutOfRange {}
-
 impl Memory {
     /// Allocates zeroed memory of this process at bus address `base`. `bytes` is rounded up to a page.
     pub fn private(bytes: usize, base: BusAddr) -> Memory {
@@ -101,18 +84,16 @@ impl Memory {
         Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base }
     }
 
-    /// Maps zeros for the threads of this process, at bus addresses from 0, on huge pages if the kernel has
-    /// them. Only bytes that are written take memory. `bytes` is rounded up to a page.
+    /// Maps zeros at bus addresses from 0, on huge pages if there are any: only written bytes take memory.
     ///
     /// # Errors
-    /// The system has no room for the mapping.
+    /// The system has no room for it.
     #[cfg(feature = "std")]
     pub fn anonymous(bytes: usize) -> std::io::Result<Memory> {
-        let bytes = bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN);
+        let (bytes, base) = (bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN), BusAddr(0));
         let mapped = crate::fd::Mapped::anonymous(bytes)?;
         let (start, owner) = (mapped.start(), Owner::Mapping(mapped));
-        let region = Region { start, bytes, writable: true, owner };
-        Ok(Memory { region: Arc::new(region), base: BusAddr(0) })
+        Ok(Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base })
     }
 
     /// Maps `fd`; unmapped with the last clone.
@@ -322,8 +303,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Prefetches the cache lines of these bytes for writing. No-op on processors without such an
-    /// instruction, and for bytes outside.
+    /// Prefetches the lines of these bytes for writing. No-op where there is no such instruction.
     #[inline]
     pub fn prefetch(&self, at: BusAddr, bytes: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -414,8 +394,7 @@ impl Memory {
     #[inline]
     pub fn exchange_u64(&self, at: BusAddr, current: u64, new: u64) -> Result<bool, OutOfRange> {
         self.place_to_change(at, 8)?;
-        let (current, new) = (current.to_le(), new.to_le());
-        let word = self.doubleword(at)?;
+        let (word, current, new) = (self.doubleword(at)?, current.to_le(), new.to_le());
         Ok(word.compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed).is_ok())
     }
 
@@ -588,7 +567,6 @@ unsafe fn copy_in_portably(from: *const u8, shared: *mut u8, bytes: usize) {
 
 #[cfg(test)]
 mod tests;
-
 #[cfg(test)]
 mod copies {
     use super::*;
@@ -603,8 +581,7 @@ mod copies {
         for (skip, bytes) in [(0, 512), (1, 511), (3, 64), (8, 8), (5, 0), (7, 593)] {
             let (from, to) = (&source[skip..skip + bytes], &mut vec![0; bytes]);
             let at = BusAddr(BASE.0 + skip as u64);
-            // Separate memory for each copy: Miri does not support a location that is written by words and
-            // then by bytes.
+            // Separate memory for each copy: Miri refuses a location written by words and then by bytes.
             let memory = Memory::private(4096, BASE);
             let shared = memory.place(at, bytes).unwrap();
             // SAFETY: the ranges are private to this test, distinct and long enough.

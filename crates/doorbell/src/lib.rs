@@ -94,7 +94,7 @@ enum Command {
         /// the medium from block FROM on, and nothing else
         #[arg(long = "client", value_name = "NAME=FROM+BLOCKS", conflicts_with = "shared")]
         clients: Vec<Client>,
-        /// Device threads, to which the queues of an SSD are dealt, or the clients in their order; for media in
+        /// Device threads, to which the queues of an SSD are dealt, or the clients in order; for media in
         /// memory without timing
         #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "shared")]
         device_threads: usize,

@@ -202,7 +202,7 @@ impl DealtDevice {
         Ok(DealtDevice { device, shared: shared.clone(), places, granted })
     }
 
-    /// Waits until it is this host thread's turn, and `grant` for its queue: the one that its own part serves.
+    /// Waits until it is this host thread's turn, and `grant` for its queue, which its own part serves.
     /// Queues are granted from 1 on, so the first thread, whose part has the registers, is the last one.
     pub(crate) async fn in_turn<T>(
         &self,

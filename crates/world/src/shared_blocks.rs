@@ -5,10 +5,10 @@
 //!   versions   | 64 B  | 64 B  | …        a word for each page, on a cache line of its own
 //! ```
 //!
-//! A page has a version: 0 while it was never written, odd while it is being written. A reader copies the page
-//! and repeats that if the version was odd or has changed: it writes no memory that another thread reads. A
-//! writer makes the version odd, copies, and makes it even, so that a read returns each block as one write
-//! left it. Two threads write the same line only if they write the same page.
+//! A page has a version: 0 while it was never written, odd while it is being written. A reader copies the
+//! page and repeats that if the version was odd or has changed: it writes no memory that another thread
+//! reads. A writer makes the version odd, copies, and makes it even, so that a read returns each block as
+//! one write left it. Two threads write the same line only if they write the same page.
 //!
 //! Data pass through a page of the thread's own: memory that another thread may write is never a slice.
 

@@ -361,8 +361,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let Shared { media, namespaces, members, quiet, member, place } = shared;
         options.must_make_sense();
         let rt = port.rt().clone();
-        let queues = usize::from(options.io_queues) + 1;
-        let all = options.slots + ADMIN_SLOTS;
+        let (queues, all) = (usize::from(options.io_queues) + 1, options.slots + ADMIN_SLOTS);
         faults.meter.power.start(options.power_states.len(), rt.now());
         let controller = Rc::new(Controller {
             csts: Cell::new(Csts::new()),

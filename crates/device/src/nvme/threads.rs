@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A completion queue is served by thread (identifier mod threads), and its submission queues with it.
-//! Each thread has a [`Controller`] with queues, slots, port and medium of its own, on an executor of its own.
+//! Each thread has a [`Controller`] with queues, slots, port, medium and executor of its own.
 //! That of the first thread is the one that the host sees; it alone reads CC and serves the admin queue.
 //!
-//! A thread polls its [`Inbox`], which is written for an order only. On the path of a command no thread writes
-//! what another one reads, except for host memory and the blocks themselves. The error log is shared: a
-//! command that fails takes its lock.
+//! A thread polls its [`Inbox`], which is written for an order only. On the path of a command no thread
+//! writes what another one reads, except for host memory and the blocks themselves. The error log is shared:
+//! a command that fails takes its lock.
 //!
 //! Not offered, because they would need all threads at once: fused commands, reservations, Format NVM,
 //! sanitize, namespace management, uncorrectable blocks, doorbell buffers, weighted arbitration.
@@ -136,8 +136,8 @@ impl Threads {
         (0..count).map(|number| DeviceThread { threads: threads.clone(), number }).collect()
     }
 
-    /// Number of the thread, of `threads`, that serves a completion queue and its submission queues. The admin
-    /// queue is the first thread's.
+    /// Number of the thread, of `threads`, that serves a completion queue and its submission queues. The
+    /// admin queue is the first thread's.
     pub fn number_of(cqid: QueueId, threads: usize) -> usize {
         usize::from(cqid.0) % threads
     }

@@ -226,8 +226,8 @@ async fn serve<P: HostPort>(
         }
         Ask::Create(rings, to) => {
             let created = create(controller, &rings).await;
-            // Told before the answer: a thread whose queue is of a reset that the news lack would take the news
-            // for another reset, and create its queue twice.
+            // Told before the answer: a thread whose queue is of a reset that the news lack would take the
+            // news for another reset, and create its queue twice.
             news.tell(standing(controller));
             let _ = to.send(created);
         }

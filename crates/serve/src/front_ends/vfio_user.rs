@@ -2,8 +2,8 @@
 //!
 //! Each socket has its own device (`own_drive`; `threads` where several threads serve its queues), or one
 //! device has a controller per socket (`one_drive`): of the whole drive, or of the extent of the socket's
-//! client. The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or share
-//! one.
+//! client. The thread of a socket serves the vfio-user protocol; devices run in threads of their own, or
+//! share one.
 
 mod one_drive;
 mod own_drive;

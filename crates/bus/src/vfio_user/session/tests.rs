@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::{JoinHandle, sleep, spawn};
-use std::time::{Duration, Instant};
+use std::thread::{JoinHandle, spawn, yield_now};
+use std::time::Duration;
 use std::vec;
 
 use runtime::{Either, Log, Rt, race};
@@ -35,7 +35,7 @@ const SIGNAL: u32 = 1 << 5 | 1 << 2;
 /// Timeout of everything that must happen.
 const LATE: Duration = Duration::from_secs(10);
 /// Time in which a thing that must not happen would happen.
-const SOON: Duration = Duration::from_millis(100);
+const SOON: Span = Span::ms(100);
 
 /// Executor and port of a device thread.
 struct Device {
@@ -102,13 +102,20 @@ fn filled(byte: u8) -> Vec<u8> {
 
 /// The first result within [`LATE`].
 fn awaited<T>(mut check: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let begun = STD_CLOCK.now();
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(begun.elapsed() < LATE, "it does not happen");
-        sleep(Duration::from_millis(1));
+        assert!(STD_CLOCK.now().since(begun) < Span::s(10), "it does not happen");
+        yield_now();
+    }
+}
+
+fn sleep(span: Span) {
+    let end = STD_CLOCK.now() + span;
+    while STD_CLOCK.now() < end {
+        STD_CLOCK.sleep_for(end);
     }
 }
 
