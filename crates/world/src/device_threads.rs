@@ -5,8 +5,8 @@
 //!   other threads     their shares                                       ── a port, executor and medium each
 //! ```
 //!
-//! The blocks are shared (`shared_blocks`), and what `device::nvme::Threads` has; nothing else is. A restart of
-//! the device (a reset of the function) ends the part of every thread and deals the queues again.
+//! The blocks are shared (`shared_blocks`), and what `device::nvme::Threads` has; nothing else is. A restart
+//! of the device (a reset of the function) ends the part of every thread and deals the queues again.
 
 use std::future::poll_fn;
 use std::rc::Rc;
