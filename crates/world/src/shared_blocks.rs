@@ -331,7 +331,7 @@ mod tests {
     /// second look at the version, or without the odd one, pages of two values are read.
     #[test]
     fn page_is_read_as_one_write_left_it() {
-        let (writes, pages) = if cfg!(miri) { (20, 1) } else { (20_000, 2) };
+        let (writes, pages) = if cfg!(miri) { (20, 1) } else { (300_000, 1) };
         let blocks = SharedBlocks::new(8 * pages, BLOCK).expect("addresses");
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
