@@ -81,7 +81,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let base = self.validate_cq(data, create)?;
         if let Some(thread) = self.thread_of(create.qid) {
             self.given.borrow_mut().cqs.push(create.qid);
-            return self.order(thread, What::MakeCq { create, base }).await;
+            return self.order(thread, What::CreateCq { create, base }).await;
         }
         let vector = create.irq_enabled.then_some(create.vector);
         let mut cq = Cq::new(create.qid, base, create.size, vector);
@@ -106,7 +106,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let base = self.validate_sq(data, create)?;
         if let Some(thread) = self.thread_of(create.cqid) {
             self.given.borrow_mut().sqs.push((create.qid, create.cqid));
-            return self.order(thread, What::MakeSq { create, base }).await;
+            return self.order(thread, What::CreateSq { create, base }).await;
         }
         // Without weighted arbitration there is one class (5.5: QPRIO is ignored).
         let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   first thread    registers, admin queue, and its share of the I/O queues
-//!      │ orders: queues made and deleted, reset, abort, features     ▲ results; rarely, a report
+//!      │ orders: queues created and deleted, reset, abort, features     ▲ results; rarely, a report
 //!      ▼                                                             │
 //!   other threads   their share: doorbells, slots, completions
 //! ```
@@ -69,11 +69,11 @@ pub(super) enum What {
     Disable,
     /// The controller has failed: no further commands.
     Halt,
-    MakeCq {
+    CreateCq {
         create: CreateCq,
         base: BusAddr,
     },
-    MakeSq {
+    CreateSq {
         create: CreateSq,
         base: BusAddr,
     },
@@ -333,7 +333,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 }
                 let controller = self.clone();
                 self.rt.spawn(async move {
-                    let result = controller.obey(&order.what).await;
+                    let result = controller.perform(&order.what).await;
                     order.result.store(result + 1, Ordering::Release);
                     controller.port.check_again();
                 });
@@ -342,7 +342,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    async fn obey(&self, what: &What) -> u32 {
+    async fn perform(&self, what: &What) -> u32 {
         match what {
             What::Enable(cc) => {
                 self.settings.set(*cc);
@@ -350,8 +350,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             What::Disable => self.forget_queues().await,
             What::Halt => self.ready.set(false),
-            What::MakeCq { create, base } => self.make_cq(create, *base),
-            What::MakeSq { create, base } => self.make_sq(create, *base, Priority::Medium),
+            What::CreateCq { create, base } => self.create_cq_here(create, *base),
+            What::CreateSq { create, base } => self.create_sq_here(create, *base, Priority::Medium),
             What::DeleteCq(qid) => self.cqs.borrow_mut()[usize::from(qid.0)] = None,
             What::DeleteSq(qid) => return u32::from(self.end_sq(*qid).await.is_err()),
             What::Abort(sqid, cid) => return self.abort_here(*sqid, *cid).await,
@@ -365,12 +365,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         0
     }
 
-    fn make_cq(&self, create: &CreateCq, base: BusAddr) {
+    fn create_cq_here(&self, create: &CreateCq, base: BusAddr) {
         let vector = create.irq_enabled.then_some(create.vector);
         self.install_cq(create.qid, Cq::new(create.qid, base, create.size, vector));
     }
 
-    pub(super) fn make_sq(&self, create: &CreateSq, base: BusAddr, priority: Priority) {
+    pub(super) fn create_sq_here(&self, create: &CreateSq, base: BusAddr, priority: Priority) {
         let sq = Sq::new(create.qid, base, create.size, create.cqid, priority);
         self.install_sq(create.qid, sq);
     }

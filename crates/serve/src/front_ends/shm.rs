@@ -11,6 +11,7 @@ use bus::listen;
 use bus::live::{Client, Server, Shared};
 use runtime::race;
 use world::device::{Clock, Device, MediumState};
+use world::device_threads::ThreadedDevice;
 use world::{RunError, until};
 
 use crate::control::{Drive, executor};
@@ -38,12 +39,12 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
     if !job.clients.is_empty() {
         return extents::serve(job);
     }
-    if job.device_threads > 1 {
-        return threads::serve(job);
-    }
     let (socket, events) = job.first();
     let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());
-    let mut kept = Some(medium(&job.plan)?);
+    let (threaded, mut kept) = match job.device_threads {
+        1 => (None, Some(medium(&job.plan)?)),
+        _ => (Some(ThreadedDevice::new(job.row, &job.plan, None)?), None),
+    };
     let drive = job.control.add(job.row, socket, &job.plan);
     let register_bytes = (job.row.register_bytes)(&job.plan);
     one_at_a_time(
@@ -52,13 +53,18 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
         &drive,
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
+            if let Some(device) = &threaded {
+                return threads::session(job, device, &shared, client);
+            }
             let before = kept.take().expect("the last session has returned it");
             let (end, after) = session(job, &events, &drive, &shared, client, before)?;
             kept = Some(after);
             Ok(end)
         },
     )?;
-    kept.expect("the last session has returned it").save(&job.plan)?;
+    if let Some(mut kept) = kept {
+        kept.save(&job.plan)?;
+    }
     events.stopped();
     Ok(())
 }

@@ -1,32 +1,14 @@
-//! One device whose queues are dealt to several threads.
+//! Sessions with a device whose queues are dealt to several threads.
 
-use bus::live::{Client, Server, Shared};
+use bus::live::{Client, Shared};
 use runtime::Rt;
 use world::device_threads::ThreadedDevice;
 use world::{RunError, until};
 
 use crate::events::End;
 use crate::front_end::Job;
-use crate::lifecycle::one_at_a_time;
 
-pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
-    let (socket, events) = job.first();
-    let server = Server::bind(socket).map_err(RunError::of)?.until(job.control.stop().clone());
-    let device = ThreadedDevice::new(job.row, &job.plan, None)?;
-    let drive = job.control.add(job.row, socket, &job.plan);
-    let register_bytes = (job.row.register_bytes)(&job.plan);
-    one_at_a_time(
-        &events,
-        job.control,
-        &drive,
-        || server.accept(register_bytes).map_err(|error| error.kind),
-        |(shared, client)| session(job, &device, &shared, client),
-    )?;
-    events.stopped();
-    Ok(())
-}
-
-fn session(
+pub(super) fn session(
     job: &Job<'_>,
     device: &ThreadedDevice,
     shared: &Shared,
