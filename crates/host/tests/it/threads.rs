@@ -121,34 +121,6 @@ fn reset_at_any_point_of_thread_queue_life() {
     }
 }
 
-/// A second reset at any moment while a queue is created again after the first: of a queue that was created in
-/// part, all is deleted before it is created once more.
-#[test]
-fn second_reset_while_queue_is_created_again() {
-    let steps: u64 = if std::env::var_os("DOORBELL_HEAVY").is_some() { 4000 } else { 400 };
-    for step in 0..steps {
-        let traits = Traits { io: Box::new(prompt), queues: QUEUES.into(), ..Traits::default() };
-        let world = World::with(traits, Setup { shuffle: Some(step), ..Setup::default() });
-        world.rt.block_on(async {
-            let served = Served::start(&world, Options::default()).await;
-            let mine = served.queue(&world).await.unwrap();
-            let (rt, controller) = (world.rt.clone(), served.controller.clone());
-            world.rt.spawn(async move {
-                controller.reset().await.unwrap();
-                rt.sleep(Span::us(2000) * step / steps).await;
-                controller.reset().await.unwrap();
-            });
-            for lba in 0..400 {
-                let read = read(mine.queue(), lba % 8).await;
-                assert_eq!(read, Ok(()), "step {step}");
-            }
-            mine.give_back().await.unwrap();
-            world.rt.sleep(Span::ms(30)).await;
-            served.leave(&world).await;
-        });
-    }
-}
-
 /// After a drop at any await the queue identifier is freed, and memory known to the controller is
 /// quarantined.
 #[test]
