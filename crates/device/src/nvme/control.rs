@@ -163,6 +163,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         // The commands of this thread first: one of them may be making a queue of another thread.
         self.forget_queues().await;
         self.order_all(|| What::Disable).await;
+        self.drop_reports();
         self.given.replace(Given::default());
         let queues = self.sqs.borrow().len() as u16;
         for qid in (0..queues).map(QueueId) {

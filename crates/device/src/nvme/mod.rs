@@ -90,7 +90,7 @@ use slot::Slot;
 pub use subsystem::Subsystem;
 use subsystem::{Member, Members};
 pub use threads::{DeviceThread, Threads};
-use threads::{Given, Place as ThreadPlace};
+use threads::{Given, ThreadPlace};
 
 /// Configuration of a controller.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use super::fused::Alone;
 use super::namespace::{Initial, Namespaces};
 use super::reservations::Host;
 use super::slot::{Cut, Slot};
-use super::threads::Place;
+use super::threads::ThreadPlace;
 use super::{ADMIN_SLOTS, CONTROLLERS_MAX, Controller, Options};
 use crate::faults::Faults;
 
@@ -224,7 +224,7 @@ impl<M: Media> Subsystem<M> {
         port: P,
         options: Options,
         faults: Rc<Faults>,
-        place: Option<Place>,
+        place: Option<ThreadPlace>,
     ) -> Rc<Controller<P, M>> {
         let member = self.members.join(id, options.slots + ADMIN_SLOTS);
         let shared = super::Shared {

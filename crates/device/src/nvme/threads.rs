@@ -108,7 +108,7 @@ impl Drop for DeviceThread {
 }
 
 /// A controller's knowledge of its thread.
-pub(super) struct Place {
+pub(super) struct ThreadPlace {
     threads: Arc<Threads>,
     number: usize,
 }
@@ -160,8 +160,8 @@ impl DeviceThread {
         self.number
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place { threads: self.threads.clone(), number: self.number }
+    pub(super) fn place(&self) -> ThreadPlace {
+        ThreadPlace { threads: self.threads.clone(), number: self.number }
     }
 
     /// Ends the other threads' part in the controller, and waits until none accesses host memory any more.
@@ -183,7 +183,7 @@ impl DeviceThread {
     }
 }
 
-impl Place {
+impl ThreadPlace {
     pub fn is_first(&self) -> bool {
         self.number == 0
     }
@@ -298,6 +298,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 self.port.check_again();
             }
             _ => self.events.borrow_mut().note(AsyncEvent::INVALID_DOORBELL_VALUE),
+        }
+    }
+
+    /// Drops reports of the time before a reset, of which the host must hear nothing.
+    pub(super) fn drop_reports(&self) {
+        if let Some(place) = &self.place {
+            place.threads.reports.store(0, Ordering::Release);
         }
     }
 
