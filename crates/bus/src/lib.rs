@@ -393,6 +393,21 @@ pub trait DevicePort: Clone + 'static {
         ready: Time,
     ) -> impl Future<Output = Result<(), DmaError>>;
 
+    /// As [`write`](DevicePort::write), of a source that is ready, without a wait. Returns false, with nothing
+    /// written, if it takes one.
+    ///
+    /// # Errors
+    /// As [`write`](DevicePort::write).
+    fn write_at_once<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+    ) -> Result<bool, DmaError> {
+        let _ = (to, what, how);
+        Ok(false)
+    }
+
     /// Posts a small entry whose last word is its flag, and returns at once. `at` and the entry's length
     /// are multiples of 4.
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError>;

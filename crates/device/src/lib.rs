@@ -39,6 +39,7 @@
 
 #![warn(missing_docs)]
 
+mod ahead;
 pub mod block;
 pub mod dcx;
 pub mod energy;

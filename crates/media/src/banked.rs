@@ -15,7 +15,7 @@ use core::ops::Range;
 use runtime::{Key, Line, Rt, Span, Time, Waits, stage};
 
 use crate::contents::{Contents, Fill, Keep, STAMP_BYTES};
-use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata};
+use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata, Soon};
 
 /// Stages that this medium records.
 pub const STAGES: &[&str] = &["media wait", "media"];
@@ -356,9 +356,11 @@ impl Media for Banked {
     }
 
     #[inline]
-    fn prefetch(&self, at: Extent) {
+    fn prefetch(&self, at: Extent, soon: Soon) {
         if let Ok(contents) = self.contents.try_borrow() {
-            contents.prefetch(at.block.saturating_mul(self.block_bytes.into()));
+            let first = at.block.saturating_mul(self.block_bytes.into());
+            let from = first.saturating_add(soon.from.into());
+            contents.prefetch(from, soon.bytes as usize, soon.to_write);
         }
     }
 

@@ -23,7 +23,7 @@ macro_rules! media_methods {
                 head() -> Option<$crate::Head>;
                 ready_within() -> Option<$crate::runtime::Span>;
                 is_immediate() -> bool;
-                prefetch(at: $crate::Extent) -> ();
+                prefetch(at: $crate::Extent, soon: $crate::Soon) -> ();
                 hint(block: u64, blocks: u64, heat: $crate::Heat) -> ();
                 blank_from(block: u64) -> u64;
                 fill() -> Option<$crate::contents::Fill>;

@@ -129,6 +129,17 @@ pub struct Extent {
     pub blocks: u32,
 }
 
+/// Part of an access that is about to begin: a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Soon {
+    /// Distance of its first byte from the first of the access, in bytes.
+    pub from: u32,
+    /// Number of bytes.
+    pub bytes: u32,
+    /// The access is a write.
+    pub to_write: bool,
+}
+
 /// Part of each block that a medium stores, from its first byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -262,9 +273,9 @@ pub trait Media: 'static {
         false
     }
 
-    /// Hint: these blocks will be accessed soon. The default does nothing.
-    fn prefetch(&self, at: Extent) {
-        let _ = at;
+    /// Hint: this part of these blocks will be accessed soon. The default does nothing.
+    fn prefetch(&self, at: Extent, soon: Soon) {
+        let _ = (at, soon);
     }
 
     /// Hint: how often these blocks will be written. They exist. The default does nothing.

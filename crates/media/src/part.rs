@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use runtime::{Span, Time};
 
-use crate::{Extent, Head, Heat, Media, MediaError, Purge};
+use crate::{Extent, Head, Heat, Media, MediaError, Purge, Soon};
 
 /// A range of a medium's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +134,9 @@ impl<M: Media> Media for Part<M> {
         self.of.is_immediate()
     }
 
-    fn prefetch(&self, at: Extent) {
+    fn prefetch(&self, at: Extent, soon: Soon) {
         if let Ok(at) = self.place(at) {
-            self.of.prefetch(at);
+            self.of.prefetch(at, soon);
         }
     }
 

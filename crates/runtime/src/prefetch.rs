@@ -18,3 +18,23 @@ pub fn prefetch(bytes: &[u8]) {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = bytes;
 }
+
+/// As [`prefetch`], for writing: no other core keeps the lines.
+#[inline]
+pub fn prefetch_to_write(bytes: &[u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in bytes.chunks(LINE) {
+        // The compiler's intrinsic becomes a prefetch for reading if the target processor is unknown.
+        // Processors without `prefetchw` execute it as a no-op.
+        // SAFETY: a prefetch accesses nothing that the program can see and faults nowhere.
+        unsafe {
+            core::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) line.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = bytes;
+}

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{Ordering, fence};
 
 use bus::Memory;
-use media::{Extent, Media, MediaError};
+use media::{Extent, Media, MediaError, Soon};
 use runtime::Time;
 use wire::BusAddr;
 
@@ -24,8 +24,6 @@ use wire::BusAddr;
 const PAGE: usize = 4096;
 /// Bytes between two versions: a cache line.
 const BETWEEN: u64 = 64;
-/// Bytes of a page that are prefetched, from the first of an access on.
-const PREFETCHED: usize = 512;
 /// Attempts to read or write a page before the thread offers its core to others.
 const ATTEMPTS: u32 = 1_000;
 
@@ -218,12 +216,18 @@ impl Media for SharedMedium {
     }
 
     #[inline]
-    fn prefetch(&self, at: Extent) {
+    fn prefetch(&self, at: Extent, soon: Soon) {
         if at.block < self.of.blocks {
-            let first = at.block * u64::from(self.of.block_bytes);
-            let page = first / PAGE as u64;
-            self.of.versions.prefetch_to_read(SharedBlocks::version_at(page), 8);
-            self.of.pages.prefetch_to_read(BusAddr(first), PREFETCHED);
+            let first = at.block * u64::from(self.of.block_bytes) + u64::from(soon.from);
+            let (pages, versions) = (&self.of.pages, &self.of.versions);
+            let version = SharedBlocks::version_at(first / PAGE as u64);
+            if soon.to_write {
+                versions.prefetch(version, 8);
+                pages.prefetch(BusAddr(first), soon.bytes as usize);
+            } else {
+                versions.prefetch_to_read(version, 8);
+                pages.prefetch_to_read(BusAddr(first), soon.bytes as usize);
+            }
         }
     }
 

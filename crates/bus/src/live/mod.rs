@@ -303,6 +303,16 @@ impl DevicePort for LiveDevice {
         if ready > Time::ZERO {
             self.rt.sleep_until(ready).await;
         }
+        self.write_at_once(to, what, how).map(|_| ())
+    }
+
+    #[inline]
+    fn write_at_once<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+    ) -> Result<bool, DmaError> {
         match how.flags {
             Flags::None => scatter(to, what, |at, run, _| {
                 self.reach(at, run.len(), |memory| memory.write(at, run))
@@ -310,7 +320,7 @@ impl DevicePort for LiveDevice {
             _ => scatter_flagged(to, what, how, &mut &*self)?,
         }
         self.rt.record(self.transfer);
-        Ok(())
+        Ok(true)
     }
 
     #[inline]

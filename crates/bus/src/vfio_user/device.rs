@@ -283,6 +283,21 @@ impl DevicePort for VfioUserDevice {
         Ok(())
     }
 
+    fn write_at_once<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+    ) -> Result<bool, DmaError> {
+        if how.flags != Flags::None || !self.dma.validate(to, Access::Write)? {
+            return Ok(false);
+        }
+        let mut sink = Landing::Mapped(&self.dma);
+        scatter(to, what, |at, run, _| sink.put(at, run))?;
+        self.dma.rt.record(self.transfer);
+        Ok(true)
+    }
+
     #[inline]
     fn publish(&self, at: BusAddr, entry: &[u8], _relaxed: bool) -> Result<(), DmaError> {
         let segment = Segment { at, bytes: entry.len() as u32 };

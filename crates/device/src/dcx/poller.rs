@@ -13,9 +13,7 @@ use super::pace::Next;
 use super::queue::{Open, Queue};
 use super::slot::Job;
 use super::{Front, count};
-
-/// Commands whose data are prefetched before they begin.
-const AHEAD: usize = 2;
+use crate::ahead::{Ahead, Part};
 
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Task of a queue's poller: a fetch is always in flight, unless the pace delays it or the queue sleeps.
@@ -156,27 +154,21 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         queue.next.set(first.wrapping_add(found));
         let entries = bytes.chunks_exact(command::BYTES).take(found as usize);
         let entries = entries.map(|bytes| Entry::ref_from_bytes(bytes).expect("an entry's length"));
-        // As in NVMe's fetch: the data of the next commands are asked for while those before them are copied.
         let hints = self.media.is_immediate();
-        let mut ahead = entries.clone();
-        if hints {
-            ahead.by_ref().take(AHEAD).for_each(|entry| self.prefetch_blocks(entry));
-        }
-        for entry in entries {
-            if hints && let Some(entry) = ahead.next() {
-                self.prefetch_blocks(entry);
-            }
+        for entry in Ahead::new(entries, hints, |entry, part| self.prefetch_blocks(entry, part)) {
             let slot = slots.pop().expect("a slot for every entry");
             self.begin(queue, slot, *entry);
         }
         Ok(found)
     }
 
-    /// Prefetches the blocks of a read that is about to begin; the command itself validates them.
+    /// Prefetches blocks of a read or write that is about to begin; the command itself validates them.
     #[inline]
-    fn prefetch_blocks(&self, entry: &Entry) {
-        if let Some(lba) = entry.read_lba() {
-            self.media.prefetch(Extent { block: lba.0, blocks: 1 });
+    fn prefetch_blocks(&self, entry: &Entry, part: Part) {
+        if let Some((lba, bytes, to_write)) = entry.moves()
+            && let Some(soon) = part.of(bytes, to_write)
+        {
+            self.media.prefetch(Extent { block: lba.0, blocks: 1 }, soon);
         }
     }
 

@@ -11,6 +11,7 @@ use runtime::{Pool, Time, beside_others};
 use wire::nvme::entry::Sqe;
 use wire::nvme::opcode::io as opcode;
 use wire::nvme::registers::CC;
+use wire::nvme::status::Status;
 use wire::{Nsid, QueueId};
 use zerocopy::FromBytes;
 
@@ -18,12 +19,10 @@ use super::fused::ALONE;
 use super::queue::{Burst, onward};
 use super::slot::Fused;
 use super::{Controller, QueueKind};
+use crate::ahead::{Ahead, Part};
 
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
-
-/// Commands whose data are prefetched before they begin.
-const AHEAD: usize = 2;
 
 /// Register change seen by a watcher.
 enum Noticed {
@@ -97,7 +96,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         burst.map(Noticed::Commands)
     }
 
-    /// Fetches a burst and gives each command to a slot.
+    /// Fetches a burst; executes its commands at once, or gives them to slots.
     async fn bring(&self, burst: Burst, bytes: &mut [u8], seen: Time, slots: &mut Vec<u16>) {
         let from = Segment { at: burst.at, bytes: bytes.len() as u32 };
         let fetched = self.port.read(&[from], bytes, Carry::All).await;
@@ -114,49 +113,54 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if self.firsts.get() > 0 {
             firsts.extend(self.first_before(burst.qid));
         }
-        // Live, a command begins when it is given to its slot. Its data are asked for while those before it
-        // are copied; asked for all at once, they would delay each other.
         let hints = burst.qid != QueueId::ADMIN && self.media.is_immediate();
         let entries = bytes.chunks_exact(ENTRY);
         let entries = entries.map(|bytes| Sqe::ref_from_bytes(bytes).expect("an entry's length"));
-        let mut ahead = entries.clone();
-        if hints {
-            ahead.by_ref().take(AHEAD).for_each(|sqe| self.prefetch_blocks(sqe));
-        }
-        for sqe in entries {
-            if hints && let Some(sqe) = ahead.next() {
-                self.prefetch_blocks(sqe);
-            }
+        for sqe in Ahead::new(entries, hints, |sqe, part| self.prefetch_blocks(sqe, part)) {
             let cid = sqe.cid.get();
             self.rt.attach_trace(burst.qid.0, cid);
-            if self.rt.is_traced() {
+            let traced = self.rt.is_traced();
+            if traced {
                 self.rt.record_at(self.stages.doorbell, seen);
                 self.rt.record(self.stages.fetch);
-                self.rt.detach_trace();
             }
             self.rt.log("device", "fetched", u64::from(burst.qid.0), u64::from(cid));
             let pairs = burst.qid != QueueId::ADMIN;
             if pairs && (sqe.flags.fuse() != ALONE || !firsts.is_empty()) {
+                if traced {
+                    self.rt.detach_trace();
+                }
                 self.fuse(burst.qid, *sqe, &mut firsts, slots);
                 continue;
             }
-            let slot = slots.pop().expect("a slot for every entry");
-            self.slots[usize::from(slot)].give(&self.rt, burst.qid, sqe, Fused::Alone);
+            let slot = *slots.last().expect("a slot for every entry");
+            let executed = if hints { self.at_once(slot, sqe) } else { None };
+            if traced {
+                self.rt.detach_trace();
+            }
+            if executed != Some(Status::SUCCESS) || !self.completed_at_once(burst.qid, sqe.id()) {
+                slots.pop();
+                let slot = &self.slots[usize::from(slot)];
+                slot.give(&self.rt, burst.qid, sqe, Fused::Alone, executed);
+            }
         }
         if !firsts.is_empty() {
             self.leave_firsts(burst.qid, &mut firsts, slots);
         }
     }
 
-    /// Prefetches the blocks of a read that is about to begin; the command itself validates them.
+    /// Prefetches blocks of a read or write that is about to begin; the command itself validates them.
     #[inline]
-    fn prefetch_blocks(&self, sqe: &Sqe) {
-        if sqe.opcode == opcode::READ
+    fn prefetch_blocks(&self, sqe: &Sqe, part: Part) {
+        let to_write = sqe.opcode == opcode::WRITE;
+        let blocks = u32::from(sqe.cdw12.get() as u16) + 1;
+        if (to_write || sqe.opcode == opcode::READ)
+            && let Some(soon) = part.of(blocks.saturating_mul(self.block_bytes), to_write)
             && let Ok((_, namespace)) = self.active_at(Nsid(sqe.nsid.get()))
             && let lba = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get())
             && let Ok(at) = namespace.extent(lba, 1)
         {
-            self.media.prefetch(at);
+            self.media.prefetch(at, soon);
         }
     }
 

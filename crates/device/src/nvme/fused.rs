@@ -57,7 +57,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
         };
         slot.halves.borrow_mut().append(firsts);
-        slot.give(&self.rt, qid, &sqe, fused);
+        slot.give(&self.rt, qid, &sqe, fused, None);
     }
 
     /// End of a burst with firsts that have no second. Both halves of a pair are submitted by one doorbell
@@ -74,7 +74,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let Some(sqe) = firsts.pop() else { return };
         let slot = &self.slots[usize::from(slots.pop().expect("that of the last first"))];
         slot.halves.borrow_mut().append(firsts);
-        slot.give(&self.rt, qid, &sqe, Fused::Half);
+        slot.give(&self.rt, qid, &sqe, Fused::Half, None);
     }
 
     /// The first left over from the previous burst of this queue.
@@ -92,7 +92,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             let Some(sqe) = slot.halves.borrow_mut().pop() else { return };
             let status = Status::ABORTED_MISSING_FUSED.with_dnr();
-            self.tell(slot, &Job { qid, sqe, fused: Fused::Half }, status).await;
+            self.tell(slot, &Job { qid, sqe, fused: Fused::Half, executed: None }, status).await;
         }
     }
 
@@ -175,10 +175,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(written.err().unwrap_or(Status::SUCCESS))
     }
 
+    /// Returns true if a command has exclusive access to blocks.
+    #[inline]
+    pub(super) fn has_claims(&self) -> bool {
+        self.members.alone.commands.get() > 0
+    }
+
     /// Claims blocks for a write: waits until no command has exclusive access to them.
     #[inline]
     pub(super) async fn claim(&self, number: u16, at: Extent) {
-        if self.members.alone.commands.get() > 0 {
+        if self.has_claims() {
             self.until_others(number, |slot| !slot.alone.get().is_some_and(|of| overlap(of, at)))
                 .await;
         }

@@ -184,7 +184,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Copies a command's data from the host into the medium, if neither takes time: the only copy. Returns
     /// false, with nothing written, if they must pass through a buffer.
-    fn stored_at_once(&self, slot: &Slot, at: Extent) -> Result<bool, Status> {
+    pub(super) fn stored_at_once(&self, slot: &Slot, at: Extent) -> Result<bool, Status> {
         if !self.media.is_immediate() || self.faults.is_on() {
             return Ok(false);
         }

@@ -20,6 +20,7 @@
 mod access;
 mod admin;
 mod arbitrate;
+mod at_once;
 mod collect;
 mod commands;
 mod complete;

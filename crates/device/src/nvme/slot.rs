@@ -48,6 +48,8 @@ pub(super) struct Job {
     pub qid: QueueId,
     pub sqe: Sqe,
     pub fused: Fused,
+    /// Status of a command that was executed before it came to the slot, and waits for its completion.
+    pub executed: Option<Status>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +101,10 @@ pub(super) struct Slot {
 impl Slot {
     /// Gives a command to the slot's task.
     #[inline]
-    pub fn give(&self, rt: &Rt, qid: QueueId, sqe: &Sqe, fused: Fused) {
+    pub fn give(&self, rt: &Rt, qid: QueueId, sqe: &Sqe, fused: Fused, executed: Option<Status>) {
         self.busy.set(Some((qid, sqe.id())));
         self.cut.set(None);
-        self.job.set(Job { qid, sqe: *sqe, fused });
+        self.job.set(Job { qid, sqe: *sqe, fused, executed });
         self.worker.begin(rt);
     }
 
@@ -222,6 +224,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             if self.faults.is_on() { Box::pin(self.injected(number, job)).await } else { None };
         let outcome = match (injected, QueueKind::of(job.qid)) {
             (Some(outcome), _) => outcome,
+            (None, _) if let Some(status) = job.executed => Outcome::Done(status, 0),
             // Boxed, so that it does not enlarge the future of every read.
             (None, QueueKind::Admin) => Box::pin(self.admin(number, &job.sqe)).await,
             (None, QueueKind::Io) if job.fused != Fused::Alone => {

@@ -348,13 +348,13 @@ impl Contents {
         Ok(())
     }
 
-    /// Hint: the bytes from `offset_bytes` will be read or written soon.
+    /// Hint: the bytes from `offset_bytes` will soon be read, or written if `to_write`.
     #[inline]
-    pub fn prefetch(&self, offset_bytes: u64) {
+    pub fn prefetch(&self, offset_bytes: u64, bytes: usize, to_write: bool) {
         if let Store::Everything(sparse) = &self.store
             && offset_bytes < self.capacity_bytes
         {
-            sparse.prefetch(offset_bytes);
+            sparse.prefetch(offset_bytes, bytes, to_write);
         }
     }
 

@@ -24,9 +24,6 @@ const LEAF_LOG2: u32 = 16;
 const SHELF_LEAVES: usize = 1 << SHELF_LOG2;
 const SHELF_LOG2: u32 = 11;
 
-/// Most bytes that are prefetched of one access.
-const PREFETCH_BYTES: usize = 512;
-
 /// Source of bytes that were never written. One page, so that it stays in the first-level cache.
 pub(super) static ZERO_PAGE: [u8; 4096] = [0; 4096];
 
@@ -119,13 +116,13 @@ impl Sparse {
         }
     }
 
-    /// Prefetches the first bytes of those from `at`: the hardware's own prefetcher follows a copy, and more
-    /// lines than this at once delay the copy before it.
+    /// Prefetches bytes of the leaf that holds `at`; for writing, if `to_write`.
     #[inline]
-    pub(super) fn prefetch(&self, at: u64) {
+    pub(super) fn prefetch(&self, at: u64, bytes: usize, to_write: bool) {
         if let Some(leaf) = self.leaf(at >> LEAF_LOG2) {
             let from = at as usize % LEAF_BYTES;
-            runtime::prefetch(&leaf[from..(from + PREFETCH_BYTES).min(LEAF_BYTES)]);
+            let lines = &leaf[from..(from + bytes).min(LEAF_BYTES)];
+            if to_write { runtime::prefetch_to_write(lines) } else { runtime::prefetch(lines) }
         }
     }
 

@@ -107,10 +107,12 @@ impl Entry {
         self.slot.get()
     }
 
-    /// The first block of a read, even if other fields are invalid: for a hint.
+    /// First block of a read or a write, its bytes, and whether it is a write, even if other fields are
+    /// invalid: for a hint.
     #[inline]
-    pub fn read_lba(&self) -> Option<Lba> {
-        (self.opcode == READ).then(|| Lba(self.lba.get()))
+    pub fn moves(&self) -> Option<(Lba, u32, bool)> {
+        let to_write = self.opcode == WRITE;
+        (to_write || self.opcode == READ).then(|| (Lba(self.lba.get()), self.bytes.get(), to_write))
     }
 
     /// Encodes a request.

@@ -5,6 +5,7 @@
 
 mod aborts;
 mod arbitration;
+mod at_once;
 mod collects;
 mod commands;
 mod completions;

@@ -1,0 +1,128 @@
+//! Commands that a live controller executes where it fetches them: the same results and counts as through
+//! slots, also if the completion queue is full or the command fails.
+
+use std::rc::Rc;
+
+use bus::live::{LiveHost, Shared};
+use device::nvme::{Controller, Options};
+use media::contents::{Backing, Contents, Keep, Spec};
+use media::{Banked, Pace};
+use runtime::{Log, Rt, STD_CLOCK};
+use wire::nvme::entry::{DataPointer, Sqe};
+use wire::nvme::io;
+use wire::nvme::log::{ErrorInformation, SmartHealth, lid};
+use wire::nvme::status::Status;
+use wire::{BusAddr, CommandId, Lba, QueueId};
+
+use crate::raw::nvme::{Cq, NS, Pair, Raw, Settings, Sq, pattern};
+
+const BLOCK: usize = 512;
+const CAPACITY: u64 = 1 << 20;
+const COMMANDS: u64 = 8;
+
+/// Runs a test with host and controller in one thread. The pair's completion queue has `entries` entries.
+fn with_pair(entries: u32, test: impl AsyncFnOnce(&mut Raw<LiveHost>, Pair)) {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let options = Options::default();
+    let shared = Shared::between_threads(1 << 20, BusAddr(1 << 32), options.register_bytes())
+        .expect("memory");
+    let backing = Backing::Memory;
+    let spec = Spec { capacity_bytes: CAPACITY, block_bytes: 512, keep: Keep::Everything, backing };
+    let contents = Contents::new(spec).expect("contents");
+    let medium = Rc::new(Banked::new(&rt, contents, Pace::Immediate));
+    let controller = Controller::start(shared.device(&rt), medium, options);
+    let mut raw = Raw::new(shared.host(&rt));
+    rt.block_on(async {
+        raw.enable(Settings::default()).await;
+        raw.ask_for_queues().await;
+        let cq = raw.create_cq(1, entries).await;
+        let sq = raw.create_sq(1, 32, 1).await;
+        test(&mut raw, Pair { sq, cq }).await;
+    });
+    controller.stop();
+}
+
+/// Reads the completions of `commands` commands as they come, each after those that the queue has room for.
+async fn completions(raw: &Raw<LiveHost>, cq: &mut Cq, commands: u64) -> Vec<(CommandId, Status)> {
+    let mut found = Vec::new();
+    for _ in 0..commands {
+        let cqe = raw.next(cq).await;
+        found.push((CommandId(cqe.cid.get()), cqe.status()));
+    }
+    found
+}
+
+/// Stores eight one-block commands, rings once, and returns their identifiers.
+fn submit(
+    raw: &Raw<LiveHost>,
+    sq: &mut Sq,
+    build: impl Fn(CommandId, Lba, DataPointer) -> Sqe,
+    at: BusAddr,
+) -> Vec<CommandId> {
+    let cids: Vec<_> = (0..COMMANDS)
+        .map(|n| {
+            let cid = raw.cid();
+            let data = raw.data(BusAddr(at.0 + n * BLOCK as u64), BLOCK as u64);
+            raw.store(sq, &build(cid, Lba(n), data));
+            cid
+        })
+        .collect();
+    raw.ring(sq);
+    cids
+}
+
+#[test]
+fn full_completion_queue_delays_commands_and_repeats_none() {
+    // Three entries are usable: of a burst of eight, five find no room.
+    with_pair(4, async |raw, Pair { mut sq, mut cq }| {
+        let data = pattern(1, COMMANDS as usize * BLOCK);
+        let (from, to) = (raw.place(data.len() as u64, 4096), raw.place(data.len() as u64, 4096));
+        raw.memory.write(from, &data).expect("inside");
+        let write = |cid, lba, data| io::write(cid, NS, lba, 1, false, data);
+        let read = |cid, lba, data| io::read(cid, NS, lba, 1, false, data);
+        for (build, at) in [(&write as &dyn Fn(_, _, _) -> _, from), (&read, to)] {
+            let cids = submit(raw, &mut sq, build, at);
+            let done = completions(raw, &mut cq, COMMANDS).await;
+            let all: Vec<_> = cids.into_iter().map(|cid| (cid, Status::SUCCESS)).collect();
+            assert_eq!(done, all, "each once, in order");
+        }
+        assert_eq!(raw.bytes(to, data.len()), data);
+        let health: SmartHealth = raw.log(lid::SMART_HEALTH).await;
+        let counts = (health.host_reads.get(), health.host_writes.get());
+        assert_eq!(counts, (u128::from(COMMANDS), u128::from(COMMANDS)));
+    });
+}
+
+#[test]
+fn failed_commands_are_reported_and_logged_once() {
+    with_pair(32, async |raw, Pair { mut sq, mut cq }| {
+        let (_, inside) = raw.page();
+        let outside = raw.data(BusAddr(0x10_0000), BLOCK as u64);
+        let last = Lba(CAPACITY / BLOCK as u64);
+        let cases = [
+            (last, inside, Status::LBA_OUT_OF_RANGE),
+            (Lba(0), outside, Status::DATA_TRANSFER_ERROR),
+        ];
+        let mut logged = 0;
+        for (lba, data, status) in cases {
+            for write in [false, true] {
+                let cid = raw.cid();
+                let sqe = match write {
+                    true => io::write(cid, NS, lba, 1, false, data),
+                    false => io::read(cid, NS, lba, 1, false, data),
+                };
+                let mut pair = Pair { sq, cq };
+                let found = raw.run(&mut pair, &sqe).await;
+                (sq, cq) = (pair.sq, pair.cq);
+                assert_eq!(found.status().kind(), status, "{sqe:?}");
+                logged += 1;
+                let newest: ErrorInformation = raw.log(lid::ERROR).await;
+                assert_eq!((newest.error_count.get(), newest.cid.get()), (logged, cid.0));
+                assert_eq!(newest.sqid.get(), QueueId(1).0);
+            }
+        }
+        let health: SmartHealth = raw.log(lid::SMART_HEALTH).await;
+        let counts = (health.host_reads.get(), health.host_writes.get());
+        assert_eq!((counts, health.media_errors.get()), ((0, 0), 0));
+    });
+}
