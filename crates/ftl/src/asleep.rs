@@ -13,8 +13,8 @@ use crate::state::State;
 use crate::stats::Counters;
 
 /// Complete state of the layer with nothing in flight. Passed on with a prepared flash, it spares the next
-/// device the scan of a mount. A copy shares the memory of a whole map until one of the two changes
-/// it.
+/// device the scan of a mount. A copy shares the memory of a whole map, and of the table of valid units,
+/// until one of the two changes it.
 #[derive(Clone)]
 pub struct Asleep(State);
 
@@ -73,7 +73,8 @@ impl<P: Pages> Ftl<P> {
     /// Suspends the layer after its tasks have been dropped. `None` if something was in flight (call
     /// [`settle`](Ftl::settle) first) or if another clone exists.
     pub fn sleep(self) -> Option<Asleep> {
-        let state = Rc::into_inner(self.0)?.state.into_inner();
+        let mut state = Rc::into_inner(self.0)?.state.into_inner();
+        state.supers.share();
         state.is_quiet().then_some(Asleep(state))
     }
 

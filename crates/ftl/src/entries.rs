@@ -39,6 +39,15 @@ impl Entries {
     ///
     /// # Panics
     /// If it crosses a chunk.
+    pub fn part(&self, first: usize, len: usize) -> &[u32] {
+        let end = self.len.min(first + len) - first / CHUNK * CHUNK;
+        &self.chunks[first / CHUNK][first % CHUNK..end]
+    }
+
+    /// As [`part`](Entries::part), to be changed.
+    ///
+    /// # Panics
+    /// If it crosses a chunk.
     pub fn part_mut(&mut self, first: usize, len: usize) -> &mut [u32] {
         let chunk = Arc::make_mut(&mut self.chunks[first / CHUNK]);
         let end = self.len.min(first + len) - first / CHUNK * CHUNK;
@@ -83,6 +92,8 @@ mod tests {
         let mut entries = Entries::new(CHUNK + 5);
         assert_eq!(entries.part_mut(CHUNK, 128).len(), 5);
         assert_eq!(entries.part_mut(CHUNK - 128, 128).len(), 128);
+        entries.part_mut(CHUNK, 128)[4] = 7;
+        assert_eq!(entries.part(CHUNK, 128), [0, 0, 0, 0, 7]);
         assert_eq!(entries.len(), CHUNK + 5);
     }
 }

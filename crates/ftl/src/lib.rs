@@ -96,6 +96,7 @@
 extern crate alloc;
 
 mod asleep;
+mod bits;
 mod blame;
 mod buffer;
 mod close;

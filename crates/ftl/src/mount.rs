@@ -13,6 +13,7 @@ use runtime::{Rt, Span};
 use crate::content::{Holds, NUMBER, PAD, TRIM, UNCOMMITTED, holds};
 use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, WritePointer};
+use crate::map::Map;
 use crate::nearby::Nearby;
 use crate::options::{Cache, MountError, Options};
 use crate::pages::{Header, Page, PageRead, Pages, Part, Shape, Source, Tag, Unit};
@@ -479,32 +480,34 @@ impl State {
     }
 
     /// Claims the locations in all map parts. On a large new drive hardly any part holds entries.
+    ///
+    /// First a bit is set for each; then the bits of each superblock are counted. They take more memory than
+    /// a CPU cache has, so those of nearby locations are set together.
     fn claim_entries(&mut self) -> Result<(), MountError> {
-        let units = self.layout.shape.all_units();
-        let (mut nearby, mut claimed) = (Nearby::new(units), Ok(()));
-        let mut claim = |state: &mut State, at| {
-            if claimed.is_ok() {
-                claimed = state.claim(at);
-            }
+        let State { map: Map::Whole(map), supers, per_part, chunks, layout, .. } = self else {
+            return Ok(());
         };
-        for part in 0..self.chunks.len() as u32 {
-            let entries = self.entries(part);
+        let units = layout.shape.all_units();
+        let (mut nearby, marks, mut is_claimed_twice) = (Nearby::new(units), supers.marks(), false);
+        let mut claim = |at: u32| {
+            let (word, bit) = (&mut marks[(at / 64) as usize], 1 << (at % 64));
+            is_claimed_twice |= *word & bit != 0;
+            *word |= bit;
+        };
+        for part in 0..chunks.len() {
+            let entries = map.part(part * *per_part as usize, *per_part as usize);
             if is_blank(entries) {
                 continue;
             }
-            for place in 0..entries.len() {
-                let at = self.entries(part)[place].wrapping_sub(1);
-                if at == NONE {
-                    continue;
-                }
+            for at in entries.iter().filter(|entry| **entry != 0).map(|entry| entry - 1) {
                 if u64::from(at) >= units {
                     return Err(MountError::Map);
                 }
-                nearby.put(at, at, |at| claim(self, at));
+                nearby.put(at, at, &mut claim);
             }
         }
-        nearby.finish(|at| claim(self, at));
-        claimed
+        nearby.finish(claim);
+        if is_claimed_twice || !supers.count_marked() { Err(MountError::Map) } else { Ok(()) }
     }
 
     /// Marks a location as valid. It must not be valid already.

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::bits::Bits;
 use crate::content::UNCOMMITTED;
 use crate::layout::{Layout, WritePointer};
 use crate::pages::{Header, Page, Pages};
@@ -62,7 +63,7 @@ pub(crate) struct Supers {
     /// Planes that have failed a program: not written any more, and marked bad once their data have been
     /// moved.
     doomed: Vec<u32>,
-    valid: Vec<u64>,
+    valid: Bits,
     pub frontiers: [Frontier; Stream::COUNT],
     pub free: u32,
     pub free_units: u64,
@@ -83,7 +84,7 @@ impl Supers {
             all: Vec::with_capacity(shape.blocks as usize),
             members: Vec::with_capacity((shape.blocks * shape.dies) as usize),
             doomed: alloc::vec![0; (shape.blocks * shape.dies) as usize],
-            valid: alloc::vec![0; (shape.all_units() as usize).div_ceil(64)],
+            valid: Bits::new(shape.all_units() as usize),
             frontiers: [Frontier::default(); Stream::COUNT],
             free: 0,
             free_units: 0,
@@ -122,6 +123,11 @@ impl Supers {
             }
         }
         supers
+    }
+
+    /// Copies share what may be large until they change it.
+    pub fn share(&mut self) {
+        self.valid.share();
     }
 
     /// Memory that grows with the flash, in bytes.
@@ -181,16 +187,46 @@ impl Supers {
 
     #[inline]
     pub fn set_valid(&mut self, unit: u32) {
-        let word = &mut self.valid[(unit / 64) as usize];
+        let word = &mut self.valid.own()[(unit / 64) as usize];
         debug_assert!(*word >> (unit % 64) & 1 == 0, "a unit becomes valid once");
         *word |= 1 << (unit % 64);
         self.all[self.layout.superblock(unit) as usize].valid += 1;
     }
 
+    /// Valid bits, to be set by a mount, which then has them counted by
+    /// [`count_marked`](Supers::count_marked).
+    pub fn marks(&mut self) -> &mut [u64] {
+        self.valid.own()
+    }
+
+    /// Counts the valid bits of each superblock. Returns false if one is set where nothing was written.
+    pub fn count_marked(&mut self) -> bool {
+        let mut good = true;
+        for superblock in 0..self.layout.shape.blocks {
+            let (first, end) = self.range(superblock);
+            let valid = self.count_valid(first, end);
+            let one = &mut self.all[superblock as usize];
+            one.valid = valid;
+            good &= valid == 0 || one.phase == Phase::Filled;
+        }
+        good
+    }
+
+    /// Number of valid units in `from..end`.
+    fn count_valid(&self, from: u32, end: u32) -> u32 {
+        let (mut count, mut at) = (0, from);
+        while at < end {
+            let here = (64 - at % 64).min(end - at);
+            let word = self.valid[(at / 64) as usize] >> (at % 64) << (64 - here);
+            (count, at) = (count + word.count_ones(), at + here);
+        }
+        count
+    }
+
     /// Returns true if its superblock now has no valid unit.
     #[inline]
     pub fn clear_valid(&mut self, unit: u32) -> bool {
-        let word = &mut self.valid[(unit / 64) as usize];
+        let word = &mut self.valid.own()[(unit / 64) as usize];
         debug_assert!(*word >> (unit % 64) & 1 != 0, "a unit becomes invalid once");
         *word &= !(1 << (unit % 64));
         let one = &mut self.all[self.layout.superblock(unit) as usize];
@@ -383,7 +419,7 @@ impl Supers {
 
     /// Clears all valid bits: a mount starts over.
     pub fn forget_valid(&mut self) {
-        self.valid.fill(0);
+        self.valid.own().fill(0);
         self.all.iter_mut().for_each(|one| one.valid = 0);
     }
 
