@@ -52,6 +52,7 @@ mod banked;
 pub mod disks;
 mod faulty;
 pub mod files;
+mod huge;
 mod layer;
 pub mod nand;
 mod part;

@@ -26,7 +26,13 @@ const STEP: u32 = 16;
 const UNITS_PER_WARM_UP: u64 = 64;
 
 /// Mounts the flash software on flash that was switched off, without simulated time.
-pub fn mounted(plan: &Plan, flash: &Flash, nand: Nand, label: Vec<u8>) -> Result<Awake, RunError> {
+pub fn mounted(
+    plan: &Plan,
+    flash: &Flash,
+    mut nand: Nand,
+    label: Vec<u8>,
+) -> Result<Awake, RunError> {
+    nand.load_rows();
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
     let (software, keep) = (software(plan, flash), plan.medium.contents.keep);

@@ -132,7 +132,10 @@ impl Chips {
     }
 
     fn read_span(&self, timing: &Timing, part: &Part) -> Span {
-        timing.read[usize::from(self.nand.borrow().cells(part.page.page).kind)]
+        let nand = self.nand.borrow();
+        // Its contents are looked at when the array is done; other work comes before.
+        nand.prefetch(self.at(part.page));
+        timing.read[usize::from(nand.cells(part.page.page).kind)]
     }
 
     /// The array operation has ended: evaluates the result and reserves the wires.

@@ -9,13 +9,13 @@
 //! has 262,144 translations, with those of 2 MiB 512. Leaves are therefore taken from large mappings, in the
 //! order of their first write, whatever their addresses, so that scattered writes share huge pages too.
 
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::MmapMut;
 
 use super::sparse::LEAF_BYTES;
+use crate::huge;
 
 const LEAVES: usize = 1 << LEAVES_LOG2;
 const LEAVES_LOG2: u32 = 9;
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Number of a leaf, from 1: zero is free for "none".
 pub(super) type LeafId = u32;
@@ -114,18 +114,7 @@ fn place(id: LeafId) -> (usize, usize) {
 
 impl Slab {
     fn new(leaves: usize) -> Slab {
-        let bytes = leaves * LEAF_BYTES;
-        // Small arrays are of small pages: a huge page is zeroed as a whole when it is first touched.
-        let huge = bytes >= HUGE_PAGE;
-        let spare = if huge { HUGE_PAGE } else { 0 };
-        let map = MmapOptions::new().len(bytes + spare).no_reserve_swap().map_anon();
-        let map = map.unwrap_or_else(|error| panic!("no {bytes} bytes for contents: {error}"));
-        #[cfg(target_os = "linux")]
-        if huge {
-            // A hint: a kernel without huge pages refuses it, and small ones do.
-            let _ = map.advise(memmap2::Advice::HugePage);
-        }
-        let begin = if huge { map.as_ptr().addr().wrapping_neg() % HUGE_PAGE } else { 0 };
+        let (map, begin) = huge::zeros(leaves * LEAF_BYTES);
         Slab { map, begin, leaves, untouched: 0, freed: Vec::new() }
     }
 

@@ -55,7 +55,7 @@ impl Looked {
         };
         let mut lost = Vec::new();
         for block in 0..nand.blocks.len() as u32 {
-            if let (Held::Stored, Some(source)) = (&nand.blocks[block as usize].held, &nand.source)
+            if let (Held::Stored, Some(source)) = (&nand.held[block], &nand.source)
                 && let Err(error) = source.read(block, nand.tables.width)
             {
                 report.damage.push(error.to_string());
@@ -363,7 +363,7 @@ impl Nand {
     fn lost_rows(&self) -> Result<Vec<LostRows>, Error> {
         let Some(pages) = &self.pages else { return Ok(Vec::new()) };
         let mut all = Vec::new();
-        for (block, held) in (0..).zip(self.blocks.iter().map(|block| &block.held)) {
+        for (block, held) in (0..).zip(self.held.iter()) {
             let Held::Filed(area) = *held else { continue };
             let mut rows = Vec::new();
             for (row, sum) in (0..).zip(pages.sums(area)) {
@@ -392,7 +392,7 @@ impl Nand {
                 }
             }
         }
-        self.blocks[lost.block as usize].held = Held::Rows(Arc::new(Rows { width, bytes }));
+        self.held[lost.block] = Held::Rows(Arc::new(Rows { width, bytes }));
         for page in &lost.rows {
             self.harm(PageAt { block: lost.block, page: *page }, HOPELESS);
         }
@@ -427,7 +427,7 @@ impl Nand {
     fn lose(&mut self, block: u32) {
         let (next, width) = (self.blocks[block as usize].next, self.tables.width);
         let bytes = vec![0; width * usize::from(next)];
-        self.blocks[block as usize].held = Held::Rows(Arc::new(Rows { width, bytes }));
+        self.held[block] = Held::Rows(Arc::new(Rows { width, bytes }));
         for page in 0..u32::from(next) {
             self.harm(PageAt { block, page }, HOPELESS);
         }

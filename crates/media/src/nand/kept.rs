@@ -87,8 +87,9 @@ impl Nand {
         }
         self.note_laid();
         let (pages, age_s) = (self.spec.geometry.pages(), self.age_s);
+        self.held[block] = Held::Laid(laid);
         let block = &mut self.blocks[block as usize];
-        (block.held, block.born_s, block.next) = (Held::Laid(laid), age_s, pages as u16);
+        (block.born_s, block.next) = (age_s, pages as u16);
         Ok(())
     }
 
@@ -105,7 +106,8 @@ impl Nand {
         let (tables, before) = (Tables::new(&spec)?, self.tables.clone());
         let (unit, whole) = (spec.geometry.unit_bytes as usize, std::mem::take(&mut self.whole));
         for (number, block) in (0..).zip(&mut self.blocks) {
-            let rows = match &block.held {
+            let held = &mut self.held[number];
+            let rows = match held {
                 Held::Nothing | Held::Laid(_) => continue,
                 Held::Rows(rows) => rows.clone(),
                 Held::Packed(packed) => {
@@ -119,16 +121,16 @@ impl Nand {
             let mut bytes = Vec::with_capacity(rows.len() * width);
             rows.for_each(|(_, spare)| bytes.extend(spare));
             let packed = Rows { width, bytes }.pack(&mut self.room);
-            block.held = Held::Laid(Arc::new(Spares { packed, width }));
+            *held = Held::Laid(Arc::new(Spares { packed, width }));
             if block.flags & WHOLE != 0 {
-                let Held::Laid(laid) = &block.held else { unreachable!("laid above") };
+                let Held::Laid(laid) = held else { unreachable!("laid above") };
                 let mut rows = laid_rows(&**laid, &tables, block.next);
                 let of = |page| PageAt { block: number, page };
                 for ((at, place), bytes) in whole.range((of(0), 0)..(of(u32::MAX), 0)) {
                     let at = at.page as usize * tables.width + *place as usize * unit;
                     rows.bytes[at..at + unit].copy_from_slice(bytes);
                 }
-                block.held = Held::Rows(Arc::new(rows));
+                *held = Held::Rows(Arc::new(rows));
                 block.flags &= !WHOLE;
             }
         }
@@ -171,7 +173,7 @@ impl Nand {
 
     /// Areas of all blocks that have one.
     pub(super) fn areas(&self) -> impl Iterator<Item = u32> {
-        self.blocks.iter().filter_map(|block| match block.held {
+        self.held.iter().filter_map(|held| match *held {
             Held::Filed(area) => Some(area),
             _ => None,
         })
@@ -189,12 +191,12 @@ impl Nand {
 
     /// Moves the rows of a block to the file of pages.
     pub(super) fn file_block(&mut self, block: u32) -> Result<(), Error> {
-        if let Held::Stored = self.blocks[block as usize].held {
+        if let Held::Stored = self.held[block] {
             self.load(block)?;
         }
         let count = usize::from(self.blocks[block as usize].next);
         let width = self.tables.width;
-        let rows = match &self.blocks[block as usize].held {
+        let rows = match &self.held[block] {
             Held::Nothing | Held::Stored | Held::Filed(_) => return Ok(()),
             Held::Rows(rows) => rows.clone(),
             Held::Packed(packed) => Arc::new(packed.unpack(width, count)),
@@ -208,13 +210,13 @@ impl Nand {
                 return Err(error);
             }
         }
-        self.blocks[block as usize].held = Held::Filed(area);
+        self.held[block] = Held::Filed(area);
         Ok(())
     }
 
     /// Takes the rows of a block from the file of pages into memory.
     pub(super) fn unfile_block(&mut self, block: u32) -> Result<(), Error> {
-        let Held::Filed(area) = self.blocks[block as usize].held else { return Ok(()) };
+        let Held::Filed(area) = self.held[block] else { return Ok(()) };
         let Some(pages) = &self.pages else { unreachable!("a block in a file of pages") };
         let width = self.tables.width;
         let most = width * self.spec.geometry.pages() as usize;
@@ -222,13 +224,13 @@ impl Nand {
         for row in 0..u32::from(self.blocks[block as usize].next) {
             pages.with(area, row, 0, width, |row| bytes.extend_from_slice(row))?;
         }
-        self.blocks[block as usize].held = Held::Rows(Arc::new(Rows { width, bytes }));
+        self.held[block] = Held::Rows(Arc::new(Rows { width, bytes }));
         Ok(())
     }
 
     /// Appends the row of a page to its block. On an error nothing has changed.
     pub(super) fn put(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
-        let held = &self.blocks[at.block as usize].held;
+        let held = &self.held[at.block];
         let (is_empty, is_filed) = (matches!(held, Held::Nothing), matches!(held, Held::Filed(_)));
         if self.own_pages().is_some() && (is_empty || is_filed) {
             return self.put_in_file(at, data, spare);
@@ -254,7 +256,7 @@ impl Nand {
         let mut row = std::mem::take(&mut self.row);
         row.clear();
         append(&self.spec, &self.tables, &mut row, data, spare);
-        let held = &mut self.blocks[at.block as usize].held;
+        let held = &mut self.held[at.block];
         let pages = self.pages.as_deref_mut().expect("a file of pages");
         let area = match held {
             Held::Filed(area) => *area,
@@ -272,21 +274,22 @@ impl Nand {
 
     fn put_in_memory(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) {
         let Nand { spec, tables, pool, .. } = self;
-        let block = &mut self.blocks[at.block as usize];
-        if let Held::Nothing = block.held {
+        let held = &mut self.held[at.block];
+        if let Held::Nothing = held {
             let most = tables.width * spec.geometry.pages() as usize;
             let new = || Rows { width: tables.width, bytes: Vec::with_capacity(most) };
-            block.held = Held::Rows(pool.pop().unwrap_or_else(|| Arc::new(new())));
+            *held = Held::Rows(pool.pop().unwrap_or_else(|| Arc::new(new())));
         }
-        let rows = match &block.held {
-            Held::Laid(laid) => Some(laid_rows(&**laid, tables, block.next)),
-            Held::Packed(packed) => Some(packed.unpack(tables.width, usize::from(block.next))),
+        let next = self.blocks[at.block as usize].next;
+        let rows = match held {
+            Held::Laid(laid) => Some(laid_rows(&**laid, tables, next)),
+            Held::Packed(packed) => Some(packed.unpack(tables.width, usize::from(next))),
             _ => None,
         };
         if let Some(rows) = rows {
-            block.held = Held::Rows(Arc::new(rows));
+            *held = Held::Rows(Arc::new(rows));
         }
-        let Held::Rows(rows) = &mut block.held else {
+        let Held::Rows(rows) = held else {
             unreachable!("rows in memory");
         };
         append(spec, tables, &mut Arc::make_mut(rows).bytes, data, spare);
@@ -297,9 +300,9 @@ impl Nand {
         if self.spec.keep == Keep::Everything {
             return;
         }
-        let held = &mut self.blocks[block as usize].held;
+        let held = &mut self.held[block];
         let Held::Rows(rows) = held else { return };
-        let packed = Held::Packed(Arc::new(rows.pack(&mut self.room)));
+        let packed = Held::Packed(rows.pack(&mut self.room));
         let rows = std::mem::replace(held, packed);
         self.take_back(rows);
     }
@@ -325,14 +328,14 @@ impl Nand {
     /// Removes the last page of a block: its program never began.
     pub(super) fn pop(&mut self, block: u32) {
         let (width, rows) = (self.tables.width, self.spec.geometry.pages() as usize);
-        let state = &mut self.blocks[block as usize];
-        match &state.held {
+        let (state, held) = (&mut self.blocks[block as usize], &mut self.held[block]);
+        match held {
             Held::Packed(packed) => {
-                state.held = Held::Rows(Arc::new(packed.unpack(width, rows)));
+                *held = Held::Rows(Arc::new(packed.unpack(width, rows)));
             }
             Held::Laid(laid) => {
                 let rows = laid_rows(&**laid, &self.tables, state.next);
-                state.held = Held::Rows(Arc::new(rows));
+                *held = Held::Rows(Arc::new(rows));
             }
             Held::Filed(area) => {
                 let pages = self.pages.as_deref_mut().expect("a file of pages");
@@ -342,7 +345,7 @@ impl Nand {
         }
         state.next -= 1;
         let left = usize::from(state.next) * width;
-        if let Held::Rows(rows) = &mut state.held {
+        if let Held::Rows(rows) = held {
             Arc::make_mut(rows).bytes.truncate(left);
         }
     }
@@ -369,7 +372,7 @@ impl Nand {
         let (apart, bytes) = self.grain();
         let kept = self.kept_bytes() as usize;
         let from = unit as usize * kept;
-        match &block.held {
+        match &self.held[at.block] {
             Held::Rows(rows) => {
                 let row = &rows.row(at.page as usize)[from..from + kept];
                 for (place, run) in row.chunks_exact(bytes).enumerate() {
@@ -432,7 +435,8 @@ impl Nand {
     /// Reason why a programmed page that is in the file of pages could not be read; the last one.
     pub fn row_error(&self, at: PageAt) -> Option<String> {
         let block = &self.blocks[at.block as usize];
-        let is_filed = matches!(block.held, Held::Filed(_)) && at.page < u32::from(block.next);
+        let is_filed =
+            matches!(self.held[at.block], Held::Filed(_)) && at.page < u32::from(block.next);
         if is_filed { self.pages.as_ref()?.error() } else { None }
     }
 
@@ -441,7 +445,7 @@ impl Nand {
         if at.page >= u32::from(block.next) {
             return false;
         }
-        match &block.held {
+        match &self.held[at.block] {
             Held::Rows(rows) => {
                 out.copy_from_slice(&rows.row(at.page as usize)[from..from + out.len()]);
             }
@@ -470,7 +474,7 @@ impl Nand {
 
     /// Bytes of memory held in total. Each fork counts what it shares.
     pub fn allocated_bytes(&self) -> u64 {
-        let blocks = self.blocks.iter().map(|block| match &block.held {
+        let blocks = self.held.iter().map(|held| match held {
             Held::Rows(rows) => rows.bytes.capacity() as u64,
             Held::Packed(packed) => packed.allocated_bytes(),
             Held::Laid(laid) => laid.allocated_bytes(),
@@ -480,7 +484,9 @@ impl Nand {
         let filed = self.pages.as_ref().map_or(0, |pages| pages.allocated_bytes());
         let whole = self.whole.values().map(|unit| unit.len() as u64 + 48);
         let sum: u64 = blocks.chain(pool).chain(whole).sum();
-        let table = self.blocks.capacity() * size_of::<Block>() + self.tables.cells.len() * 6;
+        let table = self.blocks.capacity() * size_of::<Block>()
+            + self.held.bytes()
+            + self.tables.cells.len() * 6;
         filed + sum + (table + self.harm.len() * 24) as u64
     }
 }

@@ -52,9 +52,11 @@ pub mod check;
 mod error;
 mod file;
 mod geometry;
+mod held;
 mod journal;
 mod kept;
 mod lineage;
+mod load;
 mod lock;
 mod noise;
 mod operate;
@@ -136,7 +138,7 @@ enum Held {
     #[default]
     Nothing,
     Rows(Arc<Rows>),
-    Packed(Arc<Packed>),
+    Packed(Packed),
     /// Zeros, and spare bytes given by a rule.
     Laid(Arc<dyn Laid>),
     /// In the file that the state was loaded from, not read yet.
@@ -145,9 +147,8 @@ enum Held {
     Filed(u32),
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 struct Block {
-    held: Held,
     erases: u32,
     reads: u32,
     /// Age of the flash, in seconds, when its first page was programmed.
@@ -175,6 +176,7 @@ pub struct Nand {
     spec: Spec,
     tables: Arc<Tables>,
     blocks: Vec<Block>,
+    held: held::Contents,
     /// Additional raw bit errors in 10^12, permanent until the erase.
     harm: BTreeMap<PageAt, u64>,
     /// Units that are stored in full where others are stored as stamps.
@@ -231,13 +233,15 @@ impl Nand {
         let tables = Tables::new(&spec)?;
         let mut rng = Rng::for_part(spec.seed, "nand factory");
         let mut bad = || rng.chance(spec.errors.factory_bad.into(), 1_000_000);
-        let blocks = (0..spec.geometry.all_blocks())
+        let blocks: Vec<Block> = (0..spec.geometry.all_blocks())
             .map(|_| Block { flags: if bad() { BAD } else { 0 }, ..Block::default() })
             .collect();
+        let held = held::Contents::new(blocks.iter().map(|_| Held::Nothing));
         Ok(Nand {
             spec,
             tables: Arc::new(tables),
             blocks,
+            held,
             harm: BTreeMap::new(),
             whole: BTreeMap::new(),
             pool: Vec::new(),
@@ -264,6 +268,7 @@ impl Nand {
             spec: self.spec.clone(),
             tables: self.tables.clone(),
             blocks: self.blocks.clone(),
+            held: self.held.clone(),
             harm: self.harm.clone(),
             whole: self.whole.clone(),
             pool: Vec::new(),

@@ -14,7 +14,7 @@ impl Nand {
     pub fn program(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
         self.check_lengths(data, spare)?;
         let fails = self.program_fails(at)?;
-        if let Held::Stored = self.blocks[at.block as usize].held {
+        if let Held::Stored = self.held[at.block] {
             self.load(at.block)?;
         }
         self.put(at, data, spare)?;
@@ -25,8 +25,7 @@ impl Nand {
     /// As [`program`](Nand::program), of a row that is in the file of pages already.
     pub(super) fn program_filed(&mut self, at: PageAt, area: u32, sum: u64) -> Result<(), Error> {
         let fails = self.program_fails(at)?;
-        let block = &mut self.blocks[at.block as usize];
-        let fits = match block.held {
+        let fits = match self.held[at.block] {
             Held::Nothing => at.page == 0,
             Held::Filed(own) => own == area,
             _ => false,
@@ -35,7 +34,7 @@ impl Nand {
         if !pages.found(area, &[sum]) {
             return Err(Error::Range { at });
         }
-        block.held = Held::Filed(area);
+        self.held[at.block] = Held::Filed(area);
         self.programmed(at, fails)
     }
 
@@ -180,10 +179,10 @@ impl Nand {
         state.reads = 0;
         state.next = 0;
         let flags = std::mem::replace(&mut state.flags, bad);
-        let held = std::mem::take(&mut state.held);
         if fails {
             state.flags |= FAILED | HALF_ERASED;
         }
+        let held = std::mem::take(&mut self.held[block]);
         self.take_back(held);
         self.forget(block, flags);
         if fails { Err(Error::EraseFailed { block }) } else { Ok(()) }
@@ -206,6 +205,19 @@ impl Nand {
         }
     }
 
+    /// Fetches into the CPU caches what reads of a unit of this page will need.
+    ///
+    /// # Panics
+    /// If the block is out of range.
+    #[inline]
+    pub fn prefetch(&self, at: PageAt) {
+        if let Held::Packed(packed) = &self.held[at.block]
+            && at.page < u32::from(self.blocks[at.block as usize].next)
+        {
+            packed.prefetch(at.page as usize, self.tables.data);
+        }
+    }
+
     /// Reads the units in the bit mask `units`, or the spare bytes alone if it is 0, at retry `step`. On
     /// success their contents are available from [`Nand::runs`] and [`Nand::spare`].
     ///
@@ -218,7 +230,7 @@ impl Nand {
         }
         let block = &mut self.blocks[at.block as usize];
         block.reads = block.reads.saturating_add(1);
-        match block.held {
+        match self.held[at.block] {
             Held::Stored => self.load(at.block)?,
             Held::Filed(area) if at.page < u32::from(block.next) => {
                 let pages = self.pages.as_ref().expect("a file of pages");
@@ -279,7 +291,7 @@ impl Nand {
         let Some(source) = self.source.clone() else {
             unreachable!("a block is in a file only where there is one");
         };
-        self.blocks[block as usize].held = source.read(block, self.tables.width)?;
+        self.held[block] = source.read(block, self.tables.width)?;
         Ok(())
     }
 

@@ -52,7 +52,7 @@ impl Nand {
     /// If the block is out of range.
     pub fn undo_program(&mut self, at: PageAt) -> Result<(), Error> {
         self.check_last(at, 1)?;
-        if let Held::Stored = self.blocks[at.block as usize].held {
+        if let Held::Stored = self.held[at.block] {
             self.load(at.block)?;
         }
         self.note_undone(at);

@@ -4,6 +4,15 @@
 //! the same page number. So a full block of stamps is packed: columns with one value in all rows are stored
 //! once, columns equal to another are stored as a reference, and the rest is stored row by row, so that a
 //! page is still contiguous in memory.
+//!
+//! A random read of a large drive finds neither columns nor row in a CPU cache. So they stand in one piece of
+//! memory, whose place a block knows: both are fetched at once, and not one after the other. Columns of zeros
+//! at the beginning, which are most where every byte of blocks of zeros is stored, are a number.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use memmap2::MmapMut;
 
 #[derive(Clone)]
 pub(super) struct Rows {
@@ -19,12 +28,40 @@ pub(super) struct Room {
     differences: Vec<u8>,
 }
 
+/// Memory of packed rows: of one block, or of many, of which it is freed with the last.
+pub(super) enum Memory {
+    Own(Box<[u8]>),
+    Shared(MmapMut),
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Shared(bytes) => bytes,
+        }
+    }
+}
+
+#[derive(Clone)]
 pub(super) struct Packed {
-    columns: Box<[u16]>,
-    /// Number of columns at the beginning of a row that are zero in all rows.
-    zeros: usize,
-    stride: usize,
-    bytes: Box<[u8]>,
+    memory: Arc<Memory>,
+    /// Offset in the memory at which they begin.
+    begin: u32,
+    form: Form,
+}
+
+/// In memory: entries of `columns` columns, two bytes each, then `rows` rows of `stride` bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    /// Columns before these that are zero in all rows. In a state file they have entries too.
+    zeros: u32,
+    columns: u32,
+    stride: u16,
+    rows: u16,
 }
 
 /// Column entry: below this, the offset of its byte in a packed row; otherwise the low byte is its constant
@@ -72,12 +109,11 @@ impl Rows {
                 kept.len() - 1
             }) as u16
         });
-        let columns: Box<[u16]> = columns.collect();
-        let mut bytes = Vec::with_capacity(kept.len() * count);
+        let mut bytes: Vec<u8> = columns.flat_map(u16::to_le_bytes).collect();
         for row in self.bytes.chunks_exact(self.width) {
             bytes.extend(kept.iter().map(|column| row[*column]));
         }
-        Packed { zeros: zeros_of(&columns), columns, stride: kept.len(), bytes: bytes.into() }
+        Packed::from_bytes(&bytes, self.width, count).expect("just packed")
     }
 
     fn are_equal(&self, a: usize, b: usize) -> bool {
@@ -85,65 +121,123 @@ impl Rows {
     }
 }
 
+impl Form {
+    /// That of these bytes of a state file, and the bytes in memory; `None` if they cannot be `rows` rows of
+    /// `width`.
+    pub(super) fn of(bytes: &[u8], width: usize, rows: usize) -> Option<(Form, &[u8])> {
+        let (columns, packed) = bytes.split_at_checked(2 * width)?;
+        let stride = packed.len().checked_div(rows)?;
+        let good = |column: &[u8; 2]| match u16::from_le_bytes(*column) {
+            column if column < ONE_VALUE => usize::from(column) < stride,
+            column => column & 0x7f00 == 0,
+        };
+        let columns = columns.as_chunks().0;
+        if packed.len() != stride * rows || !columns.iter().all(good) {
+            return None;
+        }
+        let zeros = columns.iter().position(|column| *column != ONE_VALUE.to_le_bytes());
+        let zeros = zeros.unwrap_or(columns.len());
+        let form = Form {
+            zeros: u32::try_from(zeros).ok()?,
+            columns: u32::try_from(width - zeros).ok()?,
+            stride: stride.try_into().ok()?,
+            rows: rows.try_into().ok()?,
+        };
+        Some((form, &bytes[2 * zeros..]))
+    }
+
+    /// Number of bytes in memory.
+    #[inline]
+    fn bytes(&self) -> usize {
+        2 * self.columns as usize + usize::from(self.stride) * usize::from(self.rows)
+    }
+}
+
 impl Packed {
+    /// Rows of this form that begin there.
+    pub(super) fn new(memory: Arc<Memory>, begin: u32, form: Form) -> Packed {
+        Packed { memory, begin, form }
+    }
+
+    /// Deserializes; `None` if the bytes cannot be `rows` rows of `width`.
+    pub(super) fn from_bytes(bytes: &[u8], width: usize, rows: usize) -> Option<Packed> {
+        let (form, bytes) = Form::of(bytes, width, rows)?;
+        Some(Packed::new(Arc::new(Memory::Own(bytes.into())), 0, form))
+    }
+
+    /// Serializes for a state file.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = ONE_VALUE.to_le_bytes().repeat(self.form.zeros as usize);
+        bytes.extend(self.bytes());
+        bytes
+    }
+
     /// The same rows, each behind this number of zeros.
-    pub(super) fn behind_zeros(self, zeros: usize) -> Packed {
-        let columns = std::iter::repeat_n(ONE_VALUE, zeros).chain(self.columns);
-        Packed { columns: columns.collect(), zeros: zeros + self.zeros, ..self }
+    pub(super) fn behind_zeros(mut self, zeros: usize) -> Packed {
+        self.form.zeros += zeros as u32;
+        self
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.begin as usize..][..self.form.bytes()]
     }
 
     /// Returns true if these bytes of every row are known to be zero, without reading a row.
     #[inline]
     pub(super) fn is_zero(&self, from: usize, bytes: usize) -> bool {
-        from + bytes <= self.zeros
+        from + bytes <= self.form.zeros as usize
+    }
+
+    /// The columns after those of zeros, and a packed row.
+    #[inline]
+    fn parts(&self, row: usize) -> (&[[u8; 2]], &[u8]) {
+        let (columns, rows) = self.bytes().split_at(2 * self.form.columns as usize);
+        let stride = usize::from(self.form.stride);
+        (columns.as_chunks().0, &rows[row * stride..][..stride])
+    }
+
+    /// Fetches what [`Packed::copy`] needs of a row into the CPU caches, without data that are stamps.
+    #[inline]
+    pub(super) fn prefetch(&self, row: usize, from: usize) {
+        let (columns, row) = self.parts(row);
+        let columns = &columns[from.saturating_sub(self.form.zeros as usize)..];
+        runtime::prefetch(columns.as_flattened());
+        runtime::prefetch(row);
     }
 
     /// Fills `out` with a row's bytes from `from` on.
     #[inline]
     pub(super) fn copy(&self, row: usize, from: usize, out: &mut [u8]) {
-        let place = &self.bytes[row * self.stride..][..self.stride];
-        for (out, column) in out.iter_mut().zip(&self.columns[from..]) {
-            *out = if *column < ONE_VALUE { place[usize::from(*column)] } else { *column as u8 };
+        let zeros = (self.form.zeros as usize).saturating_sub(from).min(out.len());
+        let (blank, out) = out.split_at_mut(zeros);
+        blank.fill(0);
+        self.copy_columns(row, (from + zeros).saturating_sub(self.form.zeros as usize), out);
+    }
+
+    /// As [`Packed::copy`], from this one of the columns after those of zeros.
+    #[inline]
+    fn copy_columns(&self, row: usize, from: usize, out: &mut [u8]) {
+        let (columns, row) = self.parts(row);
+        for (out, column) in out.iter_mut().zip(&columns[from..]) {
+            let column = u16::from_le_bytes(*column);
+            *out = if column < ONE_VALUE { row[usize::from(column)] } else { column as u8 };
         }
     }
 
     /// Unpacks `rows` rows of `width` bytes.
     pub(super) fn unpack(&self, width: usize, rows: usize) -> Rows {
+        // Fresh memory is zero already, and takes none where only zeros stand.
         let mut bytes = vec![0; width * rows];
         for (row, out) in bytes.chunks_exact_mut(width).enumerate() {
-            self.copy(row, 0, out);
+            self.copy_columns(row, 0, &mut out[self.form.zeros as usize..]);
         }
         Rows { width, bytes }
     }
 
     pub(super) fn allocated_bytes(&self) -> u64 {
-        (self.bytes.len() + size_of_val(&*self.columns) + size_of::<Packed>()) as u64
+        (self.bytes().len() + size_of::<Packed>()) as u64
     }
-
-    /// Serializes for a state file.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let columns = self.columns.iter().flat_map(|column| column.to_le_bytes());
-        columns.chain(self.bytes.iter().copied()).collect()
-    }
-
-    /// Deserializes; `None` if the bytes cannot be `rows` rows of `width`.
-    pub(super) fn from_bytes(bytes: &[u8], width: usize, rows: usize) -> Option<Packed> {
-        let (columns, bytes) = bytes.split_at_checked(2 * width)?;
-        let columns: Box<[u16]> =
-            columns.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
-        let stride = bytes.len().checked_div(rows)?;
-        let good = |column: &u16| match *column {
-            column if column < ONE_VALUE => usize::from(column) < stride,
-            column => column & 0x7f00 == 0,
-        };
-        let fits = bytes.len() == stride * rows && columns.iter().all(good);
-        fits.then(|| Packed { zeros: zeros_of(&columns), columns, stride, bytes: bytes.into() })
-    }
-}
-
-/// Number of leading columns that are zero in all rows.
-fn zeros_of(columns: &[u16]) -> usize {
-    columns.iter().position(|column| *column != ONE_VALUE).unwrap_or(columns.len())
 }
 
 #[cfg(test)]
@@ -160,7 +254,7 @@ mod tests {
             rows.bytes.extend((row * 0x0101_0307).to_le_bytes());
         }
         let packed = rows.pack(&mut Room::default());
-        assert_eq!(packed.stride, 4, "the low bytes: {:?}", packed.columns);
+        assert_eq!(packed.form.stride, 4, "the low bytes: {:?}", packed.parts(0).0);
         assert_eq!(packed.unpack(20, 100).bytes, rows.bytes);
         let mut middle = [0; 6];
         packed.copy(5, 7, &mut middle);
@@ -171,8 +265,7 @@ mod tests {
     fn leading_zeros_of_packed_rows_are_known() {
         let bytes = (0..8_u8).flat_map(|row| [0, 0, 0, row, 0, 7]).collect();
         let packed = Rows { width: 6, bytes }.pack(&mut Room::default());
-        let bytes = packed.to_bytes();
-        let again = Packed::from_bytes(&bytes, 6, 8).expect("just packed");
+        let again = Packed::from_bytes(&packed.to_bytes(), 6, 8).expect("just packed");
         for (packed, zeros) in [(packed, 3), (again, 3)].map(|(p, n)| (p.behind_zeros(2), n + 2)) {
             assert!(packed.is_zero(0, zeros) && packed.is_zero(zeros - 1, 1));
             assert!(!packed.is_zero(0, zeros + 1) && !packed.is_zero(zeros, 1));

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::file::{BadChecksum, beside_name, checksum, own_name, refuse};
+use super::held::Contents;
 use super::journal::frame::Position;
 use super::journal::replay::stands_in_the_way;
 use super::kept::laid_packed;
@@ -37,12 +38,12 @@ const OLD_HEADER_BYTES: usize = 64;
 
 /// Location of a block's rows in the file.
 #[derive(Clone, Copy, Default)]
-struct Place {
+pub(super) struct Place {
     at: u64,
-    bytes: u64,
+    pub bytes: u64,
     sum: u64,
-    rows: usize,
-    packed: bool,
+    pub rows: usize,
+    pub packed: bool,
     /// The rows are in the file of pages; here are their area and their checksums, a word each.
     filed: bool,
 }
@@ -55,19 +56,31 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn bytes(&self, block: u32) -> Result<(Place, Vec<u8>), Error> {
-        let place = self.places[block as usize];
-        let mut bytes = vec![0; place.bytes as usize];
-        self.file.read_exact_at(&mut bytes, place.at).map_err(|source| Error::Io {
+    pub(super) fn place(&self, block: u32) -> Place {
+        self.places[block as usize]
+    }
+
+    /// Reads the rows of a block as they are in the file, in place of what was in `bytes`.
+    pub(super) fn read_bytes(&self, block: u32, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let place = self.place(block);
+        bytes.clear();
+        bytes.resize(place.bytes as usize, 0);
+        self.file.read_exact_at(bytes, place.at).map_err(|source| Error::Io {
             path: self.path.clone(),
             attempt: "read the rows of a block",
             source,
         })?;
-        if checksum(&bytes) != place.sum {
+        if checksum(bytes) != place.sum {
             let found = format!("those of block {block} at byte {} have changed", place.at);
             return Err(refuse(&self.path, "rows", found));
         }
-        Ok((place, bytes))
+        Ok(())
+    }
+
+    fn bytes(&self, block: u32) -> Result<(Place, Vec<u8>), Error> {
+        let mut bytes = Vec::new();
+        self.read_bytes(block, &mut bytes)?;
+        Ok((self.place(block), bytes))
     }
 
     pub(super) fn read(&self, block: u32, width: usize) -> Result<Held, Error> {
@@ -76,7 +89,7 @@ impl Source {
             return Ok(Held::Rows(Arc::new(Rows { width, bytes })));
         }
         match Packed::from_bytes(&bytes, width, place.rows) {
-            Some(packed) => Ok(Held::Packed(Arc::new(packed))),
+            Some(packed) => Ok(Held::Packed(packed)),
             None => Err(refuse(&self.path, "rows", format!("block {block} is not packed rows"))),
         }
     }
@@ -179,7 +192,7 @@ impl Nand {
 
     /// Serialized rows of a block, and their form.
     fn rows_of(&self, block: u32) -> Result<Option<(Stored, Vec<u8>)>, Error> {
-        Ok(match (&self.blocks[block as usize].held, &self.source) {
+        Ok(match (&self.held[block], &self.source) {
             (Held::Rows(rows), _) => Some((Stored::Plain, rows.bytes.clone())),
             (Held::Packed(packed), _) => Some((Stored::Packed, packed.to_bytes())),
             (Held::Laid(laid), _) => {
@@ -332,7 +345,7 @@ impl Nand {
                 let found = format!("those of block {block} are not in {}", pages_path.display());
                 refuse(path, "rows", format!("{found}; see doorbell state check"))
             })?;
-            self.blocks[block as usize].held = match place.rows {
+            self.held[block] = match place.rows {
                 0 => Held::Nothing,
                 _ => Held::Filed(area),
             };
@@ -429,17 +442,19 @@ impl Words<'_> {
         let tables =
             Tables::new(&spec).map_err(|error| refuse(path, "specification", error.to_string()))?;
         let (age_s, cuts) = (self.small("age")?, self.small("cuts")?);
-        let (mut blocks, mut places) = (Vec::new(), Vec::new());
+        let (mut blocks, mut contents, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..spec.geometry.all_blocks() {
-            let (block, place) = self
+            let (block, held, place) = self
                 .block(&spec, &tables, length)?
                 .ok_or_else(|| refuse(path, "block", format!("block {number} makes no sense")))?;
             blocks.push(block);
+            contents.push(held);
             places.push(place);
         }
         let mut nand =
             Nand::new(spec).map_err(|error| refuse(path, "specification", error.to_string()))?;
-        (nand.blocks, nand.age_s, nand.cuts) = (blocks, age_s, cuts);
+        (nand.blocks, nand.held) = (blocks, Contents::new(contents));
+        (nand.age_s, nand.cuts) = (age_s, cuts);
         for _ in 0..self.next("pages harmed")? {
             let (at, rate) = (self.next("pages harmed")?, self.next("pages harmed")?);
             nand.harm.insert(self.page(&nand, "pages harmed", at)?, rate);
@@ -470,7 +485,7 @@ impl Words<'_> {
         spec: &Spec,
         tables: &Tables,
         length: u64,
-    ) -> Result<Option<(Block, Place)>, Error> {
+    ) -> Result<Option<(Block, Held, Place)>, Error> {
         let [few, counts] = [self.next("block")?, self.next("block")?];
         let born_s = self.small("block")?;
         let [at, bytes, sum] = [self.next("block")?, self.next("block")?, self.next("block")?];
@@ -488,8 +503,8 @@ impl Words<'_> {
         let good = form <= 2 && flags & !FLAGS == 0 && in_block && fits && inside;
         let held = if bytes == 0 { Held::Nothing } else { Held::Stored };
         let (erases, reads) = ((counts >> 32) as u32, counts as u32);
-        let block = Block { held, erases, reads, born_s, next, flags };
-        Ok(good.then_some((block, Place { at, bytes, sum, rows, packed, filed })))
+        let block = Block { erases, reads, born_s, next, flags };
+        Ok(good.then_some((block, held, Place { at, bytes, sum, rows, packed, filed })))
     }
 
     fn spec(&mut self) -> Result<Spec, Error> {

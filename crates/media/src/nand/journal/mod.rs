@@ -307,7 +307,7 @@ impl Nand {
     #[inline]
     pub(super) fn note_program(&mut self, at: PageAt) {
         if let Some(journal) = &mut self.journal
-            && let held @ (Held::Rows(_) | Held::Filed(_)) = &self.blocks[at.block as usize].held
+            && let held @ (Held::Rows(_) | Held::Filed(_)) = &self.held[at.block]
         {
             if journal.age_s != self.age_s {
                 journal.age_s = self.age_s;

@@ -121,14 +121,18 @@ proptest! {
         // Saved over its own file before any block has been loaded from it.
         loaded.save(&path, b"").unwrap();
         let (mut again, _) = Nand::load_from(&path).unwrap();
+        let (mut at_once, _) = Nand::load_from(&path).unwrap();
+        at_once.load_rows();
         for op in &after {
             let said = act(&mut nand, op);
             prop_assert_eq!(&said, &act(&mut loaded, op), "{:?}", op);
             prop_assert_eq!(&said, &act(&mut again, op), "{:?}", op);
+            prop_assert_eq!(&said, &act(&mut at_once, op), "{:?}", op);
         }
         let expected = seen(&mut nand);
         prop_assert_eq!(seen(&mut loaded), expected.clone());
-        prop_assert_eq!(seen(&mut again), expected);
+        prop_assert_eq!(seen(&mut again), expected.clone());
+        prop_assert_eq!(seen(&mut at_once), expected);
         let (mut first, _) = Nand::load_from(&path).unwrap();
         prop_assert_eq!(seen(&mut fork), seen(&mut first), "neither has seen what came after");
     }
@@ -145,13 +149,17 @@ fn filled(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// Error of loading the file and reading all of it.
+/// Error of loading the file and reading all of it, which is the same if blocks are loaded before.
 fn said(path: &Path) -> Option<Error> {
-    let (mut nand, _) = match Nand::load_from(path) {
-        Ok(loaded) => loaded,
-        Err(error) => return Some(error),
+    let by = |load: fn(&mut Nand)| {
+        let mut nand = Nand::load_from(path)?.0;
+        load(&mut nand);
+        (0..2).try_for_each(|block| nand.sense(at(block, 0), 1, 0).map(drop))
     };
-    (0..2).find_map(|block| nand.sense(at(block, 0), 1, 0).err())
+    let (one_by_one, at_once) = (by(|_| ()).err(), by(Nand::load_rows).err());
+    let text = |error: &Option<Error>| error.as_ref().map(ToString::to_string);
+    assert_eq!(text(&one_by_one), text(&at_once));
+    one_by_one
 }
 
 #[test]
@@ -226,6 +234,22 @@ fn nand_state_rows_load_lazily() {
     // The file may be removed: a process that has it open can still read it.
     fs::remove_file(&path).unwrap();
     assert_eq!(read(&mut nand, at(1, 0)).0, Sense::Good { errors: 0 });
+}
+
+#[test]
+fn nand_rows_loaded_at_once_need_no_file() {
+    let scratch = Scratch::new("nand-at-once");
+    let path = scratch.join("drive.nand");
+    filled(&path);
+    let (mut nand, _) = Nand::load_from(&path).unwrap();
+    let empty = nand.allocated_bytes();
+    nand.load_rows();
+    let loaded = nand.allocated_bytes();
+    assert!(loaded > empty);
+    let mut fork = nand.fork();
+    drop(nand);
+    assert_eq!(read(&mut fork, at(0, 5)).1, remembered(Keep::Stamps, page_bytes(at(0, 5), 1)));
+    assert_eq!(fork.allocated_bytes(), loaded, "nothing more was loaded");
 }
 
 /// Stamps of zeros, units kept whole, full and half-filled blocks, as flash that keeps every byte: the same to
