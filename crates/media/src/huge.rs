@@ -5,7 +5,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A mapping, and where in it so many bytes of zeros begin. Only what is written takes memory.
+/// A mapping, and the offset in it from which on there are `bytes` zeros. Only written pages take memory.
 ///
 /// # Panics
 /// If the system has no memory for another mapping.

@@ -15,7 +15,7 @@ const PIECE_BYTES: u64 = 64 << 20;
 impl Nand {
     /// Reads the packed rows of all blocks that are in the state's file, on all cores, into huge pages. A
     /// piece of memory is freed with the last of its blocks, so this is for flash that others are copied
-    /// from. What cannot be read stays in the file: a later access says why.
+    /// from. Blocks that cannot be read stay in the file: a later access says why.
     pub fn load_rows(&mut self) {
         let Some(source) = self.source.clone() else { return };
         let stored = (0..).zip(self.held.iter()).filter(|(_, held)| matches!(held, Held::Stored));

@@ -171,6 +171,9 @@ const WHOLE: u8 = 16;
 
 const FLAGS: u8 = BAD | FAILED | HALF_ERASED | HARMED | WHOLE;
 
+/// Units that are stored in full while others are stored as stamps.
+type Whole = BTreeMap<(PageAt, u32), Arc<[u8]>>;
+
 /// NAND flash. Its state is a value: it can be saved, loaded and forked.
 pub struct Nand {
     spec: Spec,
@@ -179,8 +182,8 @@ pub struct Nand {
     held: held::Contents,
     /// Additional raw bit errors in 10^12, permanent until the erase.
     harm: BTreeMap<PageAt, u64>,
-    /// Units that are stored in full where others are stored as stamps.
-    whole: BTreeMap<(PageAt, u32), Arc<[u8]>>,
+    /// Forks share them until they change: the map of a large drive is a hundred thousand.
+    whole: Arc<Whole>,
     /// Memory of erased blocks, for reuse.
     pool: Vec<Arc<Rows>>,
     room: rows::Room,
@@ -243,7 +246,7 @@ impl Nand {
             blocks,
             held,
             harm: BTreeMap::new(),
-            whole: BTreeMap::new(),
+            whole: Arc::default(),
             pool: Vec::new(),
             room: rows::Room::default(),
             row: Vec::new(),

@@ -1,5 +1,7 @@
 //! Chip operations: program, erase, sense.
 
+use std::sync::Arc;
+
 use super::{BAD, Data, Error, FAILED, HALF_ERASED, HARMED, HOPELESS, Held, Nand, PageAt, Sense};
 use super::{WHOLE, mix};
 use crate::contents::{Keep, STAMP_BYTES};
@@ -133,7 +135,7 @@ impl Nand {
         }
         if self.spec.keep == Keep::Stamps {
             block.flags |= WHOLE;
-            self.whole.insert((at, unit), bytes.into());
+            Arc::make_mut(&mut self.whole).insert((at, unit), bytes.into());
             self.note_whole(at, unit);
         }
         Ok(())
@@ -150,7 +152,7 @@ impl Nand {
         }
         if let Some(bytes) = self.whole.get(&from).cloned() {
             self.blocks[to.0.block as usize].flags |= WHOLE;
-            self.whole.insert(to, bytes);
+            Arc::make_mut(&mut self.whole).insert(to, bytes);
             self.note_whole(to.0, to.1);
         }
         Ok(())
@@ -198,9 +200,10 @@ impl Nand {
             }
         }
         if flags & WHOLE != 0 {
-            while let Some((at, _)) = self.whole.range((first, 0)..(end, 0)).next() {
+            let whole = Arc::make_mut(&mut self.whole);
+            while let Some((at, _)) = whole.range((first, 0)..(end, 0)).next() {
                 let at = *at;
-                self.whole.remove(&at);
+                whole.remove(&at);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! State of flash after an operation that has lost power.
 
+use std::sync::Arc;
+
 use runtime::Rng;
 
 use super::{Error, HALF_ERASED, HOPELESS, Held, Nand, PageAt, mix};
@@ -58,8 +60,9 @@ impl Nand {
         self.note_undone(at);
         self.pop(at.block);
         self.harm.remove(&at);
-        for unit in 0..self.spec.geometry.units() {
-            self.whole.remove(&(at, unit));
+        if self.blocks[at.block as usize].flags & super::WHOLE != 0 {
+            let whole = Arc::make_mut(&mut self.whole);
+            (0..self.spec.geometry.units()).for_each(|unit| drop(whole.remove(&(at, unit))));
         }
         Ok(())
     }

@@ -232,7 +232,7 @@ impl Nand {
         words.push(self.harm.len() as u64);
         words.extend(self.harm.iter().flat_map(|(at, rate)| [word(at), *rate]));
         words.push(self.whole.len() as u64);
-        for ((at, unit), bytes) in &self.whole {
+        for ((at, unit), bytes) in &*self.whole {
             words.extend([word(at), u64::from(*unit)]);
             words.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
         }
@@ -466,7 +466,7 @@ impl Words<'_> {
             let words = nand.spec.geometry.unit_bytes / 8;
             let bytes = (0..words).map(|_| self.next("units kept whole").map(u64::to_le_bytes));
             let bytes: Vec<[u8; 8]> = bytes.collect::<Result<_, _>>()?;
-            nand.whole.insert((at, unit), bytes.as_flattened().into());
+            Arc::make_mut(&mut nand.whole).insert((at, unit), bytes.as_flattened().into());
         }
         if self.words.len() > 0 {
             return Err(refuse(path, "meta", format!("{} words too many", self.words.len())));
