@@ -1,7 +1,7 @@
 //! Prefetching for commands that come soon, while those before them are copied.
 //!
 //! Live, a command begins when it is given to its slot, and much of its time is its copy's wait for memory.
-//! What all commands of a burst need, asked for at once, would delay the first of them.
+//! All lines of a burst, asked for at once, would delay its first command.
 
 use std::iter::Take;
 
@@ -80,7 +80,7 @@ impl<I: Iterator, F: FnMut(I::Item, Part)> Iterator for Ahead<I, F> {
 mod tests {
     use super::*;
 
-    /// What is asked for, before each entry and at the beginning.
+    /// Parts that are asked for, before each entry and at the beginning.
     fn asked(entries: usize, hints: bool) -> Vec<Vec<(usize, Part)>> {
         let seen = std::cell::RefCell::new(Vec::new());
         let mut all = Vec::new();
