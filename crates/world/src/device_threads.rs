@@ -218,6 +218,13 @@ impl DealtDevice {
         granted
     }
 
+    /// Waits until all host threads have their queues. A queue deleted before would leave its identifier
+    /// to the next, whose thread is another.
+    pub(crate) async fn until_all_have_begun(&self, rt: &Rt) {
+        let threads = self.places.lock().unwrap_or_else(PoisonError::into_inner).len();
+        patiently(rt, || self.granted.load(Ordering::Acquire) >= threads).await;
+    }
+
     /// Starts the part of host thread `number` on its executor; once for each.
     ///
     /// # Errors

@@ -409,6 +409,9 @@ impl HostThreads<'_> {
             }
         }
         host_result.timeline = sampler.map(|sampler| sampler.timeline());
+        if let Some(dealt) = self.dealt {
+            dealt.until_all_have_begun(rt).await;
+        }
         if let Err(error) = own_queue.give_back().await {
             host_result.fail(format!("shutdown: {error}"));
         }

@@ -29,6 +29,23 @@ fn four_device_threads_verify_writes_of_four_host_threads() {
     }
 }
 
+/// A thread that deletes its queue before others have theirs must not leave them its identifier.
+#[test]
+fn host_threads_that_end_at_once_disturb_no_other() {
+    let _turn = testing::turn();
+    let job = "[w]\nrw=write\nbs=4k\nnumjobs=4\nsize=1m\nnumber_ios=1\n";
+    for round in 0..20 {
+        let run = live_in_host_threads(
+            &plan("live", &SETS),
+            &work(job),
+            Options::default(),
+            4,
+            Where::Beside,
+        );
+        clean(run.unwrap_or_else(|error| panic!("round {round}: {error}")));
+    }
+}
+
 #[test]
 fn interface_with_one_device_thread_is_refused() {
     let options = || Options { device_threads: 2, ..Options::default() };
