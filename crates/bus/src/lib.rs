@@ -393,8 +393,8 @@ pub trait DevicePort: Clone + 'static {
         ready: Time,
     ) -> impl Future<Output = Result<(), DmaError>>;
 
-    /// As [`write`](DevicePort::write), of a source that is ready, without a wait. Returns false, with nothing
-    /// written, if it takes one.
+    /// As [`write`](DevicePort::write), of a source that is ready, without a wait. Returns false, with
+    /// nothing written, if it takes one.
     ///
     /// # Errors
     /// As [`write`](DevicePort::write).
