@@ -1,6 +1,6 @@
 //! Prefetching for commands that come soon, while those before them are copied.
 //!
-//! Live, a command begins when it is given to its slot, and much of its time is its copy's wait for memory.
+//! Live, a command begins before the next one is looked at, and its copy waits for memory much of its time.
 //! All lines of a burst, asked for at once, would delay its first command.
 
 use std::iter::Take;

@@ -17,8 +17,8 @@ use super::state::{State, Waiting};
 use super::table::{Access, Mapping};
 use super::vectors::Signalling;
 use crate::live::{new_entries, until};
-use crate::pieces::{Sink, gather, gather_from, scatter, scatter_flagged};
-use crate::{Carry, Cost, DevicePort, DmaError, Flags, Looks, Payload, Posting, Segment};
+use crate::pieces::{gather, gather_from};
+use crate::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
 
 /// A device port that is not yet bound to a thread. A session has one for each device thread.
 pub struct DeviceEnd(State);
@@ -269,13 +269,11 @@ impl DevicePort for VfioUserDevice {
         if ready > Time::ZERO {
             self.dma.rt.sleep_until(ready).await;
         }
-        let mapped = self.dma.validate(to, Access::Write)?;
-        let mut sink =
-            if mapped { Landing::Mapped(&self.dma) } else { Landing::Messages(Vec::new()) };
-        match how.flags {
-            Flags::None => scatter(to, what, |at, run, _| sink.put(at, run))?,
-            _ => scatter_flagged(to, what, how, &mut sink)?,
+        if self.write_at_once(to, what, how)? {
+            return Ok(());
         }
+        let mut sink = Landing::Messages(Vec::new());
+        sink.land(to, what, how)?;
         if let Landing::Messages(parts) = sink {
             self.dma.write_by_messages(parts).await?;
         }
@@ -289,11 +287,10 @@ impl DevicePort for VfioUserDevice {
         what: &P,
         how: Posting,
     ) -> Result<bool, DmaError> {
-        if how.flags != Flags::None || !self.dma.validate(to, Access::Write)? {
+        if !self.dma.validate(to, Access::Write)? {
             return Ok(false);
         }
-        let mut sink = Landing::Mapped(&self.dma);
-        scatter(to, what, |at, run, _| sink.put(at, run))?;
+        Landing::Mapped(&self.dma).land(to, what, how)?;
         self.dma.rt.record(self.transfer);
         Ok(true)
     }

@@ -9,8 +9,8 @@ use wire::BusAddr;
 use super::mailbox::{AccessId, ToSession};
 use super::state::{State, Waiting};
 use super::table::Access;
-use crate::pieces::Sink;
-use crate::{DmaError, Memory, OutOfRange, Segment};
+use crate::pieces::{Sink, scatter, scatter_flagged};
+use crate::{DmaError, Flags, Memory, OutOfRange, Payload, Posting, Segment};
 
 /// Access of the device's tasks to the client's memory. Cheap to clone.
 #[derive(Clone)]
@@ -238,6 +238,21 @@ pub(super) fn new_in_a_row(
 pub(super) enum Landing<'a> {
     Mapped(&'a Dma),
     Messages(Vec<(BusAddr, Vec<u8>)>),
+}
+
+impl Landing<'_> {
+    /// Stores a payload, or makes messages of it.
+    pub fn land<P: Payload + ?Sized>(
+        &mut self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+    ) -> Result<(), DmaError> {
+        match how.flags {
+            Flags::None => scatter(to, what, |at, run, _| self.put(at, run)),
+            _ => scatter_flagged(to, what, how, self),
+        }
+    }
 }
 
 impl Sink for Landing<'_> {
