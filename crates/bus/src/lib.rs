@@ -379,6 +379,11 @@ pub trait DevicePort: Clone + 'static {
     /// Hint: these bytes will be read or written soon.
     fn prefetch(&self, to: Segment);
 
+    /// Hint: the host will write these bytes soon, and then they will be read.
+    fn watch(&self, from: Segment) {
+        let _ = from;
+    }
+
     /// Fence: writes published before it are visible before fetches after it.
     fn fence(&self);
 

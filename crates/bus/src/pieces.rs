@@ -109,6 +109,11 @@ pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
     sink: &mut impl Sink,
 ) -> Result<(), DmaError> {
     let length = if how.wide { 8 } else { 4 };
+    if let ([to], Flags::Last) = (to, how.flags)
+        && to.bytes >= length
+    {
+        return scatter_ended(*to, what, length, sink);
+    }
     let mut places = places(to, how.flags, length);
     let mut next = places.next();
     let mut word = [0; 8];
@@ -144,6 +149,31 @@ pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
         next = places.next();
     }
     Ok(())
+}
+
+/// [`scatter_flagged`] with one segment, whose last `length` bytes are the only flag.
+fn scatter_ended<P: Payload + ?Sized>(
+    to: Segment,
+    what: &P,
+    length: u32,
+    sink: &mut impl Sink,
+) -> Result<(), DmaError> {
+    let place = to.bytes - length;
+    let mut word = [0; 8];
+    scatter(&[to], what, |at, run, offset| {
+        let before = run.len().min(place.saturating_sub(offset) as usize);
+        let (body, end) = run.split_at(before);
+        if !end.is_empty() {
+            let from = (offset + before as u32 - place) as usize;
+            word[from..from + end.len()].copy_from_slice(end);
+        }
+        if body.is_empty() { Ok(()) } else { sink.put(at, body) }
+    })?;
+    let at = BusAddr(to.at.0.wrapping_add(u64::from(place)));
+    match length {
+        8 => sink.wide_flag(at, u64::from_le_bytes(word)),
+        _ => sink.flag(at, u64::from_le_bytes(word) as u32),
+    }
 }
 
 /// The flags of a transfer, each of `length` bytes: offset in the payload, and bus address.

@@ -289,6 +289,14 @@ impl DevicePort for LiveDevice {
     }
 
     #[inline]
+    fn watch(&self, from: Segment) {
+        let _ = self.reach(from.at, from.bytes as usize, |memory| {
+            memory.prefetch_to_read(from.at, from.bytes as usize);
+            Ok(())
+        });
+    }
+
+    #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }

@@ -255,6 +255,14 @@ impl DevicePort for VfioUserDevice {
     }
 
     #[inline]
+    fn watch(&self, from: Segment) {
+        let table = self.dma.state.table.borrow();
+        if let Some(memory) = table.whole(from.at, from.bytes as usize, Access::Read) {
+            memory.prefetch_to_read(from.at, from.bytes as usize);
+        }
+    }
+
+    #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }

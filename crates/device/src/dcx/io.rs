@@ -9,7 +9,7 @@ use wire::dcx::report::Code;
 use wire::pcie::Pieces;
 
 use super::Front;
-use super::queue::Queue;
+use super::queue::{Open, Queue};
 use super::slot::Job;
 use super::tagged::Tagged;
 use crate::meter::Kind;
@@ -35,9 +35,16 @@ fn of_media(error: MediaError) -> Code {
 }
 
 /// The first bytes of some blocks.
-struct Head<'a, M> {
+pub(super) struct Head<'a, M> {
     of: Blocks<'a, Tagged<M>>,
     bytes: u32,
+}
+
+impl<'a, M: Media> Blocks<'a, Tagged<M>> {
+    /// The first `bytes` bytes.
+    pub(super) fn first(self, bytes: u32) -> Head<'a, M> {
+        Head { of: self, bytes }
+    }
 }
 
 impl<M: Media> Payload for Head<'_, M> {
@@ -148,11 +155,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Result<(), DmaError> {
         let queue = under_way.queue;
         let Some(open) = queue.open.get() else { return Ok(()) };
-        let how = Posting {
-            relaxed: self.options.relaxed_ordering && open.packet_bytes.is_some(),
-            flags: open.packet_bytes.map_or(Flags::Last, Flags::EachPacket),
-            wide: under_way.wide,
-        };
+        let how = self.posting(&open, under_way.wide);
         let sender = match self.sender.try_take() {
             Some(sender) => sender,
             None => {
@@ -171,8 +174,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
         let flip = if self.faults.is_on() { self.spoiled(number, at, to.bytes) } else { None };
-        let blocks =
-            Head { of: Blocks { media: &*self.media, at, flip, places: &[] }, bytes: to.bytes };
+        let blocks = Blocks { media: &*self.media, at, flip, places: &[] }.first(to.bytes);
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
@@ -203,6 +205,16 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.turned.notify(&self.rt);
         }
         Ok(())
+    }
+
+    /// How the data of a queue are written: with the places of their tags.
+    #[inline]
+    pub(super) fn posting(&self, open: &Open, wide: bool) -> Posting {
+        Posting {
+            relaxed: self.options.relaxed_ordering && open.packet_bytes.is_some(),
+            flags: open.packet_bytes.map_or(Flags::Last, Flags::EachPacket),
+            wide,
+        }
     }
 
     /// Lets the poller send its fetch now, ahead of the remaining data. Applies only to a poller that is
@@ -258,6 +270,16 @@ impl<P: DevicePort, M: Media> Front<P, M> {
 
     /// Validates LBA range, size and transfer limit; returns the host memory segment and the blocks.
     fn validate(&self, access: Access) -> Result<(Segment, Extent), Code> {
+        let located = self.locate(access);
+        if located == Err(Code::OUT_OF_RANGE) {
+            let blocks = access.bytes.div_ceil(self.media.block_bytes());
+            self.media.out_of_range(access.lba.0, blocks.into());
+        }
+        located
+    }
+
+    /// As [`validate`](Self::validate), without telling the medium of a refused range.
+    pub(super) fn locate(&self, access: Access) -> Result<(Segment, Extent), Code> {
         let (capacity, block_bytes) = (self.media.blocks(), self.media.block_bytes());
         let blocks = access.bytes.div_ceil(block_bytes);
         if blocks > 1 && !access.bytes.is_multiple_of(block_bytes) {
@@ -265,7 +287,6 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
         let inside = access.lba.0 <= capacity && u64::from(blocks) <= capacity - access.lba.0;
         if !inside {
-            self.media.out_of_range(access.lba.0, blocks.into());
             return Err(Code::OUT_OF_RANGE);
         }
         if access.bytes > self.options.transfer_bytes_max {

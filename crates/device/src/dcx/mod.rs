@@ -15,6 +15,7 @@
 //! split in two; the data are copied before the first part, so that both parts are of one moment.
 
 mod absent;
+mod at_once;
 mod control;
 mod faulty;
 mod intervals;
@@ -166,6 +167,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Rc<Self> {
         assert!(options.queues > 0 && options.slots >= options.queues && options.fetch_max > 0);
         assert!(options.transfer_bytes_max.is_power_of_two() && options.block.is_multiple_of(4));
+        // A bus that copies at once, as live, has no round trip to anticipate.
+        let anticipate = options.anticipate && port.copies(&[]) != Ok(true);
+        let options = Options { anticipate, ..options };
         let rt = port.rt().clone();
         let front = Rc::new(Front {
             queues: (0..options.queues).map(|number| Queue::new(number, &options)).collect(),

@@ -156,8 +156,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let entries = entries.map(|bytes| Entry::ref_from_bytes(bytes).expect("an entry's length"));
         let hints = self.media.is_immediate();
         for entry in Ahead::new(entries, hints, |entry, part| self.prefetch_blocks(entry, part)) {
-            let slot = slots.pop().expect("a slot for every entry");
-            self.begin(queue, slot, *entry);
+            self.begin(queue, slots, entry, hints);
         }
         Ok(found)
     }
@@ -172,17 +171,26 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    fn begin(&self, queue: &Queue, slot: u16, entry: Entry) {
+    /// Serves a command at once, or gives it to a slot.
+    fn begin(&self, queue: &Queue, slots: &mut Vec<u16>, entry: &Entry, immediate: bool) {
         count(&self.counters.commands);
         let traces = self.options.traces_from + queue.number;
         self.rt.attach_trace(traces, entry.slot());
-        if self.rt.is_traced() {
+        let traced = self.rt.is_traced();
+        if traced {
             self.rt.record(self.stages.pickup);
-            self.rt.detach_trace();
         }
         let (number, place) = (u64::from(queue.number), u64::from(entry.slot()));
         self.rt.log("device", "fetched", number, place);
-        self.slots[usize::from(slot)].give(&self.rt, Job { queue: queue.number, entry });
+        let served = immediate && self.at_once(queue, entry);
+        if traced {
+            self.rt.detach_trace();
+        }
+        if !served {
+            let slot = slots.pop().expect("a slot for every entry");
+            let job = Job { queue: queue.number, entry: *entry };
+            self.slots[usize::from(slot)].give(&self.rt, job);
+        }
     }
 
     /// Puts the queue to sleep after a long idle time: sets the notice, fetches once more, and waits for the

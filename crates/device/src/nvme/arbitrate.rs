@@ -28,6 +28,9 @@ pub(super) struct Arbiter {
     rest: Cell<Option<Rest>>,
 }
 
+/// Queues below this have the line of their next entry watched; beyond that many, none: a poll is kept short.
+const WATCHED_END: u16 = 4;
+
 const CLASSES: usize = 4;
 const URGENT: usize = Priority::Urgent as usize;
 
@@ -248,6 +251,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if numbers.is_empty() {
             return;
         }
+        let watched = if self.sqs_end.get() <= WATCHED_END { 1..WATCHED_END } else { 0..0 };
         let mut sqs = self.sqs.borrow_mut();
         let queues = &mut sqs[usize::from(numbers.start)..usize::from(numbers.end)];
         for (number, sq) in numbers.zip(queues) {
@@ -263,6 +267,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 // An idle queue accumulates no credit. Almost every poll ends here.
                 sq.turn = sq.turn.max(self.arbiter.turns[sq.priority as usize].get());
                 sq.bad_tail = None;
+                if watched.contains(&number) {
+                    // Live: the next entry's cache line comes from the host's core beside the doorbell's,
+                    // and not after it.
+                    self.port.watch(Segment { at: sq.next_at(), bytes: ENTRY as u32 });
+                }
             } else if tail >= sq.size {
                 *bad_tail |= sq.bad_tail.replace(tail) != Some(tail);
             } else {

@@ -24,6 +24,9 @@ use crate::ahead::{Ahead, Part};
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
 
+/// Commands that a fetcher may execute before other tasks have their turn.
+const EXECUTED_MAX: u32 = 64;
+
 /// Register change seen by a watcher.
 enum Noticed {
     Control,
@@ -36,7 +39,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) async fn fetch(self: Rc<Self>) {
         let mut entries = vec![0; ENTRY * self.options.fetch_max as usize];
         let mut slots = Vec::with_capacity(self.options.fetch_max as usize);
-        let mut held = None;
+        let (mut held, mut executed) = (None, 0);
         loop {
             let watch = match held.take() {
                 Some(watch) => watch,
@@ -66,11 +69,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                             bring.await;
                         }
                     }
+                    let given = slots.len() < burst.entries as usize;
                     for slot in slots.drain(..) {
                         self.give_slot(QueueKind::of(burst.qid), slot);
                     }
-                    // Let the commands begin before the next poll.
-                    self.rt.yield_now().await;
+                    executed += burst.entries;
+                    if given || executed >= EXECUTED_MAX {
+                        // Let the commands begin before the next poll, and the other tasks run.
+                        executed = 0;
+                        self.rt.yield_now().await;
+                    }
                 }
             }
         }

@@ -106,10 +106,16 @@ impl Sq {
         steps(self.head, tail, self.size)
     }
 
+    /// Address of the next entry to fetch.
+    #[inline]
+    pub fn next_at(&self) -> BusAddr {
+        BusAddr(self.base.0 + u64::from(self.head) * 64)
+    }
+
     /// Takes the next entries to fetch: at most `most`, without wrapping.
     pub fn take(&mut self, qid: QueueId, tail: u32, most: u32) -> Burst {
         let entries = self.waiting(tail).min(most).min(self.size - self.head);
-        let at = BusAddr(self.base.0 + u64::from(self.head) * 64);
+        let at = self.next_at();
         self.head = onward(self.head, entries, self.size);
         self.fetching = true;
         Burst { qid, at, entries }

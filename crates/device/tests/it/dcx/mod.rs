@@ -3,6 +3,7 @@
 //! These tests use no driver: see [`raw`](crate::raw::dcx). An NVMe controller shares the front end's port
 //! and medium, as it always does.
 
+mod at_once;
 mod beside;
 mod commands;
 mod compared;
