@@ -207,7 +207,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Ok(())
     }
 
-    /// How the data of a queue are written: with the places of their tags.
+    /// The form in which data of a queue are written, with the places of their tags.
     #[inline]
     pub(super) fn posting(&self, open: &Open, wide: bool) -> Posting {
         Posting {
