@@ -180,6 +180,25 @@ impl Counts {
         });
         reached.map(highest_ns)
     }
+
+    fn add(&mut self, other: &Counts) {
+        self.totals = self.totals.and(other.totals);
+        self.commands += other.commands;
+        self.bytes += other.bytes;
+        self.latency_ns += other.latency_ns;
+        // A meter that has not posted yet has no buckets.
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        let buckets = self.buckets.iter_mut().zip(&other.buckets);
+        buckets.for_each(|(sum, count)| *sum += count);
+        self.traced += other.traced;
+        self.traced_ps += other.traced_ps;
+        for (name, ps) in &other.stages_ps {
+            match self.stages_ps.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += ps,
+                None => self.stages_ps.push((name, *ps)),
+            }
+        }
+    }
 }
 
 /// Counts of a meter at one time.
@@ -187,6 +206,15 @@ impl Counts {
 pub struct Snapshot {
     /// One for each of [`Kind::ALL`].
     pub kinds: [Counts; 4],
+}
+
+impl Snapshot {
+    /// Adds the counts of another meter at about this time, as of another thread of the device.
+    pub fn add(&mut self, other: &Snapshot) {
+        for (counts, other) in self.kinds.iter_mut().zip(&other.kinds) {
+            counts.add(other);
+        }
+    }
 }
 
 /// Counts of a device's commands.
@@ -378,6 +406,29 @@ mod tests {
         assert_eq!(write.percentile_ns(500), None);
         let late = meter.snapshot(at(100));
         assert_eq!((late.kinds[0].commands, late.kinds[0].totals.commands), (0, 20));
+    }
+
+    #[test]
+    fn counts_of_two_threads_are_those_of_one() {
+        let meters: [Meter; 3] = Default::default();
+        meters.iter().for_each(|meter| meter.watch(&Rt::simulated(None, Log::Off)));
+        for number in 0..100_u64 {
+            let since = Time(Span::ms(30 * number).0);
+            let kind = Kind::ALL[number as usize % 3];
+            let one = &meters[number as usize % 2];
+            let mut stages = [0; STAGES_MAX];
+            stages[number as usize % 2] = number;
+            for meter in [one, &meters[2]] {
+                let traced = Some(Finished { total: Span::us(number), stages });
+                meter.count(since + Span::us(number), since, kind, 512, number > 7, traced);
+            }
+        }
+        let [mut sum, one, both] = [&Meter::default(), &meters[0], &meters[2]]
+            .map(|meter| meter.snapshot(Time(Span::s(3).0)));
+        sum.add(&one);
+        sum.add(&meters[1].snapshot(Time(Span::s(3).0)));
+        assert_eq!(sum.kinds[0].totals.commands, 34);
+        assert_eq!(sum, both);
     }
 
     #[test]

@@ -9,21 +9,23 @@
 //! of the device (a reset of the function) ends the part of every thread and deals the queues again.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use ::device::faults::Faults;
+use ::device::meter;
 use ::device::nvme::{DeviceThread, Threads};
 use bus::live::Shared;
 use bus::vfio_user::{DeviceEnd, VfioUserDevice};
 use media::Faulty;
 use media::contents::Backing;
 use plan::{MediumPace, Plan};
-use runtime::{Log, Rt, STD_CLOCK, Traces, race};
+use runtime::{Either, Log, Rt, STD_CLOCK, Traces, race};
 use wire::QueueId;
 
 use crate::interfaces::{Dealt, DeviceSide, NVME, Row, Stop};
@@ -40,6 +42,41 @@ pub struct ThreadedDevice {
     plan: Plan,
     blocks: SharedBlocks,
     traces: Option<Traces>,
+    watch: Option<Arc<dyn Watch>>,
+}
+
+/// Takes the counts of a device's threads, and holds or ends all of them. It is called on each thread: a
+/// command is counted where it is executed.
+pub trait Watch: Send + Sync {
+    /// Runs beside the part of a thread, as a task of its executor. Its return ends the part.
+    fn attend<'a>(&'a self, part: &'a Part<'a>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+    /// The part has ended, and counts no further command.
+    fn account(&self, part: &Part<'_>);
+}
+
+/// The part of one thread in a device, from a start to the next.
+pub struct Part<'a> {
+    pub rt: Rt,
+    /// Without faults. Their meter counts the commands of a watched thread.
+    pub faults: Rc<Faults>,
+    pub thread: &'a DeviceThread,
+}
+
+/// The watch of a part, if the device has one.
+pub struct Attended<'a>(Option<Pin<Box<dyn Future<Output = ()> + 'a>>>);
+
+impl Attended<'_> {
+    /// Runs `work` and the watch beside it. `None` if the watch ends the part first.
+    pub fn beside<T>(self, rt: &Rt, work: impl Future<Output = T>) -> Option<T> {
+        match self.0 {
+            None => Some(rt.block_on(work)),
+            Some(watch) => match rt.block_on(race(work, watch)) {
+                Either::First(result) => Some(result),
+                Either::Second(()) => None,
+            },
+        }
+    }
 }
 
 /// One end of a bus, on its way to a device thread.
@@ -93,15 +130,39 @@ impl ThreadedDevice {
         let contents = &plan.medium.contents;
         let blocks = contents.capacity_bytes / u64::from(contents.block_bytes);
         let blocks = SharedBlocks::new(blocks, contents.block_bytes).map_err(RunError::Memory)?;
-        Ok(ThreadedDevice { row, plan: plan.clone(), blocks, traces })
+        Ok(ThreadedDevice { row, plan: plan.clone(), blocks, traces, watch: None })
+    }
+
+    /// Its threads count their commands for this watch.
+    #[must_use]
+    pub fn watched_by(self, watch: Arc<dyn Watch>) -> ThreadedDevice {
+        ThreadedDevice { watch: Some(watch), ..self }
     }
 
     fn executor(&self) -> Rt {
-        Rt::live(&STD_CLOCK, self.traces.clone(), Log::Off)
+        match &self.watch {
+            None => Rt::live(&STD_CLOCK, self.traces.clone(), Log::Off),
+            // A table for each thread: its rows are named by slots, of which each thread has its own.
+            Some(_) => {
+                let traces = meter::traces(self.row.stages);
+                meter::beside_traces(&Rt::live(&STD_CLOCK, Some(traces), Log::Off))
+            }
+        }
+    }
+
+    fn attended<'a>(&'a self, part: &'a Part<'a>) -> Attended<'a> {
+        Attended(self.watch.as_ref().map(|watch| watch.attend(part)))
+    }
+
+    fn account(&self, part: &Part<'_>) {
+        if let Some(watch) = &self.watch {
+            watch.account(part);
+        }
     }
 
     /// Runs the device from a start to the next, with this thread as its first: calls `body` with the
-    /// executor and the port. Then no thread accesses the host's memory any more. Returns the port too.
+    /// executor, the port and the watch. Then no thread accesses the host's memory any more. Returns the port
+    /// too.
     ///
     /// # Errors
     /// The interface has no front end for the bus, or no queues that can be dealt.
@@ -109,28 +170,38 @@ impl ThreadedDevice {
         &self,
         others: &Others<'_>,
         port: impl FnOnce(&Rt) -> P,
-        body: impl FnOnce(&Rt, &P) -> T,
+        body: impl FnOnce(&Rt, &P, Attended<'_>) -> T,
     ) -> Result<(T, P), RunError> {
         let rt = self.executor();
         let port = port(&rt);
         let ending = Ending(others.deal());
-        let Dealt { stop, .. } = self.start(port.clone(), &ending.0)?;
-        let result = body(&rt, &port);
+        let (Dealt { stop, .. }, part) = self.start(port.clone(), &ending.0)?;
+        let result = body(&rt, &port, self.attended(&part));
         stop();
         rt.drop_tasks();
+        self.account(&part);
+        drop(part);
         drop(ending);
         Ok((result, port))
     }
 
     /// Starts the part of a thread at its port.
-    fn start<P: DeviceSide>(&self, port: P, thread: &DeviceThread) -> Result<Dealt, RunError> {
+    fn start<'a, P: DeviceSide>(
+        &self,
+        port: P,
+        thread: &'a DeviceThread,
+    ) -> Result<(Dealt, Part<'a>), RunError> {
         let front =
             P::front(self.row).ok_or(MediumError::NoFrontEnd { interface: self.row.name })?;
         let (rt, faults) = (port.rt().clone(), Faults::none());
+        if self.watch.is_some() {
+            faults.meter.watch(&rt);
+        }
         let reach = Rc::new(Reach::Shared(Rc::new(self.blocks.medium())));
         let store = Rc::new(Faulty::new(&rt, reach, faults.harm.clone()));
         let dealt = (front.deal)(port, store, &self.plan, &faults, thread);
-        dealt.ok_or_else(|| MediumError::OneThread { interface: self.row.name }.into())
+        let dealt = dealt.ok_or(MediumError::OneThread { interface: self.row.name })?;
+        Ok((dealt, Part { rt, faults, thread }))
     }
 
     /// Starts the other threads, one for each of `ends`.
@@ -165,10 +236,12 @@ impl ThreadedDevice {
         for thread in places {
             let rt = self.executor();
             let port = end.port(&rt, last.take());
-            let Dealt { serve, stop } = self.start(port.clone(), &thread)?;
-            rt.block_on(race(serve, E::attend(&port)));
+            let (Dealt { serve, stop }, part) = self.start(port.clone(), &thread)?;
+            self.attended(&part).beside(&rt, race(serve, E::attend(&port)));
             stop();
             rt.drop_tasks();
+            self.account(&part);
+            drop(part);
             last = Some(port);
             // The first thread goes on when all of the others have come here.
             drop(thread);
@@ -232,7 +305,7 @@ impl DealtDevice {
     pub(crate) fn begin(&self, rt: &Rt, number: usize) -> Result<DealtPart, RunError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let place = places[number].take().expect("a thread begins once");
-        let Dealt { serve, stop } = self.device.start(self.shared.device(rt), &place)?;
+        let (Dealt { serve, stop }, _) = self.device.start(self.shared.device(rt), &place)?;
         rt.spawn(serve);
         Ok(DealtPart { stop, _place: place })
     }

@@ -11,7 +11,7 @@ use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 
-use crate::device_threads::{self, ThreadedDevice};
+use crate::device_threads::{self, Attended, ThreadedDevice};
 use crate::drive::{drive, queues};
 use crate::error::{CheckError, RunError};
 use crate::interfaces::Row;
@@ -145,7 +145,7 @@ fn on_threads(
 ) -> Result<DeviceStats, RunError> {
     std::thread::scope(|scope| {
         let others = device.others(scope, (1..threads).map(|_| shared.clone()).collect())?;
-        let run = |rt: &Rt, _: &_| {
+        let run = |rt: &Rt, _: &_, _: Attended<'_>| {
             has_started.store(true, Ordering::Release);
             let is_over = || is_to_stop.load(Ordering::Acquire) || others.has_failed();
             timed(|| rt.block_on(until(rt, is_over))).1

@@ -160,6 +160,12 @@ impl DeviceThread {
         self.number
     }
 
+    /// Whether the first thread waits for this one to leave the controller.
+    pub fn is_to_end(&self) -> bool {
+        let orders = locked(&self.threads.inboxes[self.number].orders);
+        orders.iter().any(|order| matches!(order.what, What::End))
+    }
+
     pub(super) fn place(&self) -> ThreadPlace {
         ThreadPlace { threads: self.threads.clone(), number: self.number }
     }
