@@ -6,14 +6,17 @@
 //!                                      device thread: applies them, and posts its counts
 //! ```
 //!
-//! A device thread takes a lock only after a request, never for a command.
+//! A device thread takes a lock only after a request, never for a command. Of several each counts its own
+//! commands; the sum is made for an answer.
 
 mod clients;
 mod drive;
 mod http;
 mod metrics;
 mod page;
+mod posted;
 mod socket;
+mod threads;
 mod verbs;
 
 use std::io;
@@ -60,19 +63,22 @@ impl Control {
         Ok(Control { opened: Some(plan), ..Control::new()? })
     }
 
-    pub(crate) fn is_watching(&self) -> bool {
-        self.opened.is_some()
-    }
-
     /// The stop of this server. After its request, drives flush and save what they hold, and
     /// [`serve`](crate::FrontEnd::serve) returns.
     pub fn stop(&self) -> &Arc<Stop> {
         &self.stop
     }
 
-    /// Adds the only drive of the server.
-    pub(crate) fn add(&self, row: &'static Row, address: &Path, plan: &Plan) -> Arc<Drive> {
-        let mut added = self.add_each(row, &[address.to_owned()], |_| plan.clone());
+    /// Adds the only drive of the server, with this number of device threads.
+    pub(crate) fn add(
+        &self,
+        row: &'static Row,
+        address: &Path,
+        plan: &Plan,
+        device_threads: usize,
+    ) -> Arc<Drive> {
+        let address = [address.to_owned()];
+        let mut added = self.add_each(row, &address, device_threads, |_| plan.clone());
         added.pop().expect("one address")
     }
 
@@ -81,11 +87,13 @@ impl Control {
         &self,
         row: &'static Row,
         addresses: &[PathBuf],
+        device_threads: usize,
         plan: impl Fn(u32) -> Plan,
     ) -> Vec<Arc<Drive>> {
         let watched = self.opened.is_some();
         self.with(addresses.iter().zip(0..).map(|(address, number)| {
-            Drive::new(row, address, plan(number), number, watched, &self.stop)
+            let drive = Drive::new(row, address, plan(number), number, watched, &self.stop);
+            drive.on_threads(device_threads)
         }))
     }
 

@@ -137,7 +137,7 @@ impl Disk {
     pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
         let control = Control::new().map_err(RunError::of)?;
         let plan = plan_for_clients(row, plan)?;
-        let drive = control.add(row, Path::new("disk"), &plan);
+        let drive = control.add(row, Path::new("disk"), &plan, 1);
         Disk::controlled(row, &plan, drive)
     }
 

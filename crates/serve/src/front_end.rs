@@ -165,7 +165,7 @@ impl FrontEnd {
         }
         let mut plan = plan_for_clients(row, plan)?;
         if let Hosts::Apart { device_threads } = hosts {
-            self.check_queues(&plan, device_threads, control)?;
+            self.check_queues(&plan, device_threads)?;
         }
         plan.device.number.get_or_insert_with(|| number_of(&addresses[0]));
         (self.serve)(&Job {
@@ -181,7 +181,7 @@ impl FrontEnd {
     }
 
     /// Checks that the queues of a device can be dealt to this number of threads.
-    fn check_queues(&self, plan: &Plan, threads: usize, control: &Control) -> Result<(), RunError> {
+    fn check_queues(&self, plan: &Plan, threads: usize) -> Result<(), RunError> {
         let most = device_threads::THREADS_MAX;
         let refused = |found: String, expected: &str| {
             Err(RunError::Other(format!("--device-threads: found {found}, expected {expected}")))
@@ -191,10 +191,6 @@ impl FrontEnd {
             Ok(threads) if (1..=most).contains(&threads) => {
                 if self.addresses == Addresses::One {
                     return refused(format!("--{}", self.name), "a front end with queues");
-                }
-                if control.is_watching() {
-                    let found = "--control, --metrics or --http".to_owned();
-                    return refused(found, "none: the counts of several threads are not added");
                 }
                 Ok(device_threads::check(plan, threads)?)
             }

@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bus::listen::Stop;
 use device::faults::Faults;
-use device::meter::{Snapshot, Totals};
 use plan::Plan;
 use runtime::{Rt, STD_CLOCK, Span, Time, WallClock};
-use world::device::{Copied, Device, DieView, copy_to_file};
+use world::device::{Copied, Device, copy_to_file};
 use world::interfaces::Row;
 
+use super::posted::{Place, Posted};
 use super::{Look, looked};
 use crate::net::socket::Stream;
 
-/// Time limit for the answer of a device thread.
+/// Time limit for the answer of all device threads.
 const ANSWER: Span = Span::s(5);
 /// Interval of checks, for the answer and of a paused device.
-const CHECK: Span = Span::ms(1);
+pub(super) const CHECK: Span = Span::ms(1);
 
 pub struct Drive {
     /// The address that it is served at.
@@ -35,9 +35,8 @@ pub struct Drive {
     /// Shared, and this client has an extent of its own.
     pub(super) divided: bool,
     pub(super) watched: bool,
-    stop: Arc<Stop>,
-    asked: AtomicU32,
-    done: AtomicU32,
+    pub(super) stop: Arc<Stop>,
+    pub(super) asked: AtomicU32,
     running: AtomicBool,
     /// A copy is being made.
     copies: AtomicBool,
@@ -45,7 +44,8 @@ pub struct Drive {
     pause_ns: AtomicU64,
     request: Mutex<()>,
     pub(super) settings: Mutex<Settings>,
-    posted: Mutex<Posted>,
+    /// One for each device thread.
+    places: Box<[Place]>,
     clients: Mutex<Clients>,
 }
 
@@ -70,35 +70,6 @@ pub(super) struct Fork {
     /// Longest time that commands waited for it, and the time until it was written.
     pub(super) pause: Span,
     pub(super) took: Span,
-}
-
-/// The latest counts and results of the device thread.
-#[derive(Clone, Default)]
-pub(super) struct Posted {
-    /// Of the device that runs, or ran last.
-    pub(super) now: Snapshot,
-    /// Of the devices before it: there is one for each session and reset.
-    pub(super) before: [Totals; 4],
-    faults_now: BTreeMap<String, u64>,
-    faults_before: BTreeMap<String, u64>,
-    flushes_ignored: u64,
-    flushes_ignored_before: u64,
-    /// Statistics of flash, as lines of text.
-    pub(super) flash: Vec<String>,
-    pub(super) dies: Vec<DieView>,
-    /// Why the last request could not be applied.
-    pub(super) failed: Option<String>,
-}
-
-impl Posted {
-    pub(super) fn injected(&self, fault: &str) -> u64 {
-        let of = |counts: &BTreeMap<String, u64>| counts.get(fault).copied().unwrap_or(0);
-        of(&self.faults_now) + of(&self.faults_before)
-    }
-
-    pub(super) fn flushes_ignored(&self) -> u64 {
-        self.flushes_ignored + self.flushes_ignored_before
-    }
 }
 
 #[derive(Default)]
@@ -161,13 +132,12 @@ impl Drive {
             watched,
             stop: stop.clone(),
             asked: AtomicU32::new(0),
-            done: AtomicU32::new(0),
             running: AtomicBool::new(false),
             copies: AtomicBool::new(false),
             pause_ns: AtomicU64::new(0),
             request: Mutex::default(),
             settings: Mutex::new(settings),
-            posted: Mutex::default(),
+            places: Box::new([Place::default()]),
             clients: Mutex::default(),
         }
     }
@@ -176,6 +146,21 @@ impl Drive {
     pub(super) fn shared_by(self, client: Option<&str>) -> Drive {
         let divided = client.is_some();
         Drive { shared: true, divided, client: client.unwrap_or_default().to_owned(), ..self }
+    }
+
+    /// The drive, with this number of device threads.
+    pub(super) fn on_threads(self, threads: usize) -> Drive {
+        Drive { places: (0..threads).map(|_| Place::default()).collect(), ..self }
+    }
+
+    /// Number of threads that its queues are dealt to.
+    pub(super) fn device_threads(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The place of a device thread, from 0.
+    pub(super) fn place(&self, number: usize) -> &Place {
+        &self.places[number]
     }
 
     /// The right to change settings and ask: one request at a time, so that what is applied, and what fails,
@@ -189,7 +174,7 @@ impl Drive {
     }
 
     pub(super) fn posted(&self) -> Posted {
-        locked(&self.posted).clone()
+        Place::sum(&self.places)
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
@@ -211,15 +196,15 @@ impl Drive {
         self.clients().accepted
     }
 
-    /// Asks the device thread to apply the settings and post its counts, and waits until it has.
+    /// Asks all device threads to apply the settings and post their counts, and waits until they have.
     ///
     /// # Errors
-    /// It does not answer, or cannot apply them.
+    /// One does not answer, or cannot apply them.
     pub(super) fn ask(&self) -> Result<(), String> {
         // Release: the thread that sees the count sees the settings.
-        let asked = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        let asked = self.asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let since = STD_CLOCK.now();
-        while self.is_running() && self.done.load(Ordering::Acquire) < asked {
+        while self.is_running() && !self.places.iter().all(|place| place.has_done(asked)) {
             if STD_CLOCK.now().since(since) > ANSWER {
                 return Err(format!("{}: no answer of the drive within {ANSWER}", self.name));
             }
@@ -228,7 +213,8 @@ impl Drive {
                 return Err(format!("{}: the server stops", self.name));
             }
         }
-        match locked(&self.posted).failed.take() {
+        let failed = self.place(0).posted().failed.take();
+        match failed {
             Some(why) => Err(format!("{}: {why}", self.name)),
             None => Ok(()),
         }
@@ -314,6 +300,10 @@ impl Drive {
         self.settings().powered
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        self.settings().paused
+    }
+
     /// Waits until the drive has power. Returns false if the stop was requested first.
     pub(crate) fn wait_for_power(&self) -> bool {
         while !self.is_powered() {
@@ -330,13 +320,19 @@ impl Drive {
         Turn(self)
     }
 
-    /// The plan for the next device, and the number of requests that it includes. A request to pause or to
-    /// cut the power, when no device ran, is none of them: the device has to see it.
+    /// The plan for the next device, and the number of requests that it includes. One that the device itself
+    /// has to apply, because none ran when it came, is none of them.
     pub(crate) fn plan(&self) -> (Plan, u32) {
-        let seen = self.asked.load(Ordering::Acquire);
+        let seen = self.asked();
         let settings = self.settings();
-        let runs = settings.powered && !settings.paused;
+        let has_work = settings.save || settings.copy.is_some() || settings.wear.is_some();
+        let runs = settings.powered && !settings.paused && !has_work;
         (settings.plan.clone(), if runs { seen } else { seen.wrapping_sub(1) })
+    }
+
+    /// Number of requests so far, modulo 2^32. Acquire: who sees one sees the settings of it.
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_watched(&self) -> bool {
@@ -346,12 +342,14 @@ impl Drive {
     /// Applies requests until the stop is requested or the power is cut. `seen` is of [`plan`](Drive::plan).
     pub(crate) async fn attend(&self, rt: &Rt, device: &Device, mut seen: u32) {
         self.post(rt, device);
+        // A request that came while the device was started is waited for.
+        self.place(0).set_done(seen);
         loop {
             looked(rt, || self.look(device, seen)).await;
             if self.stop.is_requested() {
                 return;
             }
-            seen = self.asked.load(Ordering::Acquire);
+            seen = self.asked();
             let mut next = self.apply(rt, device);
             if !next.powered {
                 return;
@@ -365,13 +363,13 @@ impl Drive {
                 let _ = to.send(copied);
             }
             self.post(rt, device);
-            self.done.store(seen, Ordering::Release);
+            self.place(0).set_done(seen);
             // The thread sleeps here: no task of the device goes on.
             while next.paused && !self.stop.is_requested() {
                 if !self.continue_copy(device) {
                     self.stop.sleep(CHECK);
                 }
-                let asked = self.asked.load(Ordering::Acquire);
+                let asked = self.asked();
                 if asked != seen {
                     next = self.apply(rt, device);
                     if !next.powered {
@@ -379,7 +377,7 @@ impl Drive {
                     }
                     self.post(rt, device);
                     seen = asked;
-                    self.done.store(seen, Ordering::Release);
+                    self.place(0).set_done(seen);
                 }
             }
         }
@@ -388,10 +386,10 @@ impl Drive {
     /// As [`attend`](Drive::attend), for the controller of one of the clients that share a device.
     pub(crate) async fn attend_one(&self, rt: &Rt, faults: &Rc<Faults>, mut seen: u32) {
         loop {
-            self.post_counts(rt, faults);
-            self.done.store(seen, Ordering::Release);
+            self.place(0).post(rt, faults);
+            self.place(0).set_done(seen);
             super::polled(rt, || self.asked.load(Ordering::Relaxed) != seen).await;
-            seen = self.asked.load(Ordering::Acquire);
+            seen = self.asked();
             faults.set(rt, &self.settings().plan.faults);
         }
     }
@@ -431,7 +429,7 @@ impl Drive {
         if let Some((cycles, years)) = settings.wear.take() {
             failed = failed.or(device.wear_out(cycles, years).err());
         }
-        locked(&self.posted).failed = failed;
+        self.place(0).posted().failed = failed;
         let Settings { paused, powered, .. } = *settings;
         let (save, copy) = (std::mem::take(&mut settings.save), settings.copy.take());
         Next { paused, powered, save, copy }
@@ -439,44 +437,25 @@ impl Drive {
 
     fn post(&self, rt: &Rt, device: &Device) {
         if let Some(faults) = device.faults() {
-            self.post_counts(rt, faults);
+            self.place(0).post(rt, faults);
         }
-        let mut posted = locked(&self.posted);
+        let mut posted = self.place(0).posted();
         posted.dies = device.dies();
         posted.flash = device
             .flash_stats()
             .map_or_else(Vec::new, |stats| stats.lines(rt.now().since(Time::ZERO)));
     }
 
-    fn post_counts(&self, rt: &Rt, faults: &Faults) {
-        let mut posted = locked(&self.posted);
-        posted.now = faults.meter.snapshot(rt.now());
-        posted.flushes_ignored = faults.harm.flushes_ignored();
-        posted.faults_now = faults.counts().into_iter().collect();
-    }
-
     /// Takes the counts of a controller that ends.
     pub(crate) fn account_one(&self, rt: &Rt, faults: &Faults) {
-        self.post_counts(rt, faults);
-        self.add_counts();
+        self.place(0).post(rt, faults);
+        self.place(0).add_to_before();
     }
 
     /// Takes the counts of a device that ends.
     pub(crate) fn account(&self, rt: &Rt, device: &Device) {
         self.post(rt, device);
-        self.add_counts();
-    }
-
-    fn add_counts(&self) {
-        let mut posted = locked(&self.posted);
-        let Posted { now, before, .. } = &mut *posted;
-        for (before, now) in before.iter_mut().zip(&mut now.kinds) {
-            *before = before.and(std::mem::take(&mut now.totals));
-        }
-        for (name, count) in std::mem::take(&mut posted.faults_now) {
-            *posted.faults_before.entry(name).or_default() += count;
-        }
-        posted.flushes_ignored_before += std::mem::take(&mut posted.flushes_ignored);
+        self.place(0).add_to_before();
     }
 }
 

@@ -12,8 +12,9 @@ use runtime::Span;
 use world::device::DieView;
 
 use super::Control;
-use super::drive::{Drive, Posted};
+use super::drive::Drive;
 use super::http::{self, HttpError, Request};
+use super::posted::Posted;
 use super::verbs::stage_means;
 
 /// A socket that serves metrics.

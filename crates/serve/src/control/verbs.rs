@@ -157,10 +157,18 @@ fn change(drive: &Drive, opened: &Plan, method: &str, parameters: &Value) -> Res
     drive.ask().map_err(failed)
 }
 
-/// Rejects what a shared or a paused drive cannot do.
+/// Verbs that change a drive of several device threads: what all of them do, each at its own time.
+const OF_THREADS: [&str; 4] = ["pause", "resume", "power.cut", "power.restore"];
+
+/// Rejects what a shared or a paused drive, or one of several device threads, cannot do.
 fn may_change(drive: &Drive, method: &str) -> Result<(), Failed> {
     if drive.shared && (drive.divided || !method.starts_with("faults.")) {
         let expected = "expected a drive that clients do not share";
+        return Err(rejected(format!("{}: {method}: {expected}", drive.name)));
+    }
+    let threads = drive.device_threads();
+    if threads > 1 && !OF_THREADS.contains(&method) {
+        let expected = format!("found {threads} device threads, expected one");
         return Err(rejected(format!("{}: {method}: {expected}", drive.name)));
     }
     // The copy and the flush of flash are work of the device's thread, which sleeps.
@@ -410,7 +418,7 @@ mod tests {
         let opened = Plan::open(&path.display().to_string(), &[]).expect("a plan");
         let control = Control::watching(opened.clone()).expect("two descriptors");
         let row = by_name("nvme").expect("an interface");
-        let drive = control.add(row, Path::new("drive"), &opened);
+        let drive = control.add(row, Path::new("drive"), &opened, 1);
         let set = |method: &str, parameters: Value| {
             perform(&control, method, &parameters).map(drop).map_err(|failed| failed.message)
         };

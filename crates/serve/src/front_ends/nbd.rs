@@ -54,7 +54,7 @@ pub static ROW: FrontEnd = FrontEnd {
 fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (address, events) = job.first();
     let socket = Socket::bind(ROW.name, address).map_err(RunError::of)?;
-    let drive = job.control.add(job.row, address, &job.plan);
+    let drive = job.control.add(job.row, address, &job.plan, 1);
     let disk = Disk::controlled(job.row, &job.plan, drive.clone())?;
     let (limits, is_gone) = (&ROW.limits, || disk.is_gone());
     let serve_one = |client: &Admitted<'_>| connection(client, &disk);

@@ -45,7 +45,8 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
         1 => (None, Some(medium(&job.plan)?)),
         _ => (Some(ThreadedDevice::new(job.row, &job.plan, None)?), None),
     };
-    let drive = job.control.add(job.row, socket, &job.plan);
+    let drive = job.control.add(job.row, socket, &job.plan, job.device_threads);
+    let threaded = threaded.map(|device| drive.watch(device));
     let register_bytes = (job.row.register_bytes)(&job.plan);
     one_at_a_time(
         &events,
@@ -54,7 +55,7 @@ fn serve(job: &Job<'_>) -> Result<(), RunError> {
         || server.accept(register_bytes).map_err(|error| error.kind),
         |(shared, client)| {
             if let Some(device) = &threaded {
-                return threads::session(job, device, &shared, client);
+                return threads::session(job, device, &drive, &shared, client);
             }
             let before = kept.take().expect("the last session has returned it");
             let (end, after) = session(job, &events, &drive, &shared, client, before)?;

@@ -1,3 +1,5 @@
 //! Tests through the crate's public interface.
 
+mod device_power;
 mod device_threads;
+mod hosts;

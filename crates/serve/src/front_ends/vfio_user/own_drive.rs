@@ -20,7 +20,7 @@ use crate::{Events, medium};
 
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (servers, mut sockets) = (bind(job)?, Vec::new());
-    let drives = job.control.add_each(job.row, job.addresses, |number| plan_of(&job.plan, number));
+    let drives = add_each(job);
     for ((server, drive), number) in servers.into_iter().zip(drives).zip(0..) {
         let plan = plan_of(&job.plan, number);
         sockets.push(Socket {
@@ -55,6 +55,12 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
         true => Ok(()),
         false => Err(RunError::Other("the state of an address could not be saved".into())),
     }
+}
+
+/// Adds the drive of each socket to the control.
+pub(super) fn add_each(job: &Job<'_>) -> Vec<Arc<Drive>> {
+    let plan = |number| plan_of(&job.plan, number);
+    job.control.add_each(job.row, job.addresses, job.device_threads, plan)
 }
 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the

@@ -5,22 +5,23 @@ use std::thread::Builder;
 use bus::vfio_user::{DeviceEnd, Server, Session, VfioUserDevice, Why};
 use runtime::{Either, Rt, race};
 use world::RunError;
-use world::device_threads::{ThreadEnd, ThreadedDevice};
+use world::device_threads::{Attended, ThreadEnd, ThreadedDevice};
 
-use super::own_drive::plan_of;
+use super::own_drive::{add_each, plan_of};
 use super::{bind, end_of, no_thread};
 use crate::Events;
-use crate::control::polled;
+use crate::control::{Drive, polled};
 use crate::events::End;
 use crate::front_end::Job;
 use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
 
 pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let servers = bind(job)?;
-    let drives = job.control.add_each(job.row, job.addresses, |number| plan_of(&job.plan, number));
+    let drives = add_each(job);
     let mut devices = Vec::new();
-    for number in 0..job.addresses.len() as u32 {
-        devices.push(ThreadedDevice::new(job.row, &plan_of(&job.plan, number), None)?);
+    for (number, drive) in (0..).zip(&drives) {
+        let device = ThreadedDevice::new(job.row, &plan_of(&job.plan, number), None)?;
+        devices.push(drive.watch(device));
     }
     let function = &job.row.require_function(&job.plan)?;
     std::thread::scope(|scope| {
@@ -31,7 +32,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
                     let accepted = server.accept_for(function, job.device_threads);
                     accepted.map_err(|error| error.kind)
                 };
-                let serve = |client| session(job, events, server, device, client);
+                let serve = |client| session(job, events, server, (drive, device), client);
                 one_at_a_time(events, job.control, drive, next, serve)?;
                 events.stopped();
                 Ok(())
@@ -46,13 +47,13 @@ fn session(
     job: &Job<'_>,
     events: &Events<'_>,
     server: &Server,
-    device: &ThreadedDevice,
+    (drive, device): (&Drive, &ThreadedDevice),
     mut client: Session,
 ) -> Result<End, RunError> {
     let ends = client.device_ends();
     let (thread, ended) = std::thread::scope(|scope| {
         let thread = Builder::new().name("device 0".into());
-        match thread.spawn_scoped(scope, || run(job, device, ends)) {
+        match thread.spawn_scoped(scope, || run(job, drive, device, ends)) {
             Ok(thread) => {
                 let ended = end_of(client.run(server));
                 (thread.join(), ended)
@@ -68,20 +69,29 @@ fn session(
 }
 
 /// Runs the device for one client, restarting it at each reset, until the client has disconnected.
-fn run(job: &Job<'_>, device: &ThreadedDevice, ends: Vec<DeviceEnd>) -> Result<(), RunError> {
+fn run(
+    job: &Job<'_>,
+    drive: &Drive,
+    device: &ThreadedDevice,
+    ends: Vec<DeviceEnd>,
+) -> Result<(), RunError> {
+    // Until all threads have ended.
+    let _turn = drive.turn();
     let mut ends = ends.into_iter().map(Some);
     let mut first = ends.next().expect("the end of the first thread");
     std::thread::scope(|scope| {
         let others = device.others(scope, ends.collect())?;
         let is_over = || job.control.stop().is_requested() || others.has_failed();
-        let attend =
-            |rt: &Rt, port: &VfioUserDevice| rt.block_on(race(port.attend(), polled(rt, is_over)));
+        let attend = |rt: &Rt, port: &VfioUserDevice, attended: Attended<'_>| {
+            attended.beside(rt, race(port.attend(), polled(rt, is_over)))
+        };
         let mut last = None;
         loop {
             let (why, port) = device.run(&others, |rt| first.port(rt, last.take()), attend)?;
             match why {
-                Either::First(Why::Reset) => last = Some(port),
-                Either::First(Why::Left) | Either::Second(()) => break,
+                Some(Either::First(Why::Reset)) => last = Some(port),
+                // It has left, the server stops, or the power was cut.
+                Some(_) | None => break,
             }
         }
         others.end()
