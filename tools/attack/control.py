@@ -96,12 +96,12 @@ def expect_refused(context, words, attempt, *arguments, **named):
     context.fail("wrong", f"found {found}, expected to be refused: {words}")
 
 
-def again(server, patience=30.0):
+def again(server, patience=30.0, **keys):
     """A client after the power was switched on."""
     end = time.monotonic() + patience
     while True:
         try:
-            return server.client()
+            return server.client(**keys)
         except (Gone, Refused, OSError):
             if time.monotonic() > end:
                 raise

@@ -1,4 +1,4 @@
-"""An NVMe host, written from the base specification 2.0: one admin queue, one I/O queue pair, PRPs, polling.
+"""An NVMe host, written from the base specification 2.0: one admin queue, one I/O queue pair or more, PRPs, polling.
 
 It stands on a function: `read32`, `write32`, `ring` (a doorbell), `share`, `check_alive`, `close`.
 """
@@ -70,15 +70,40 @@ class Ring:
         return found
 
 
-class Nvme:
-    """A controller that was enabled, with one I/O queue pair; see `drive.py` for its calls as a drive."""
+class Rings:
+    """I/O queue pairs that are used in turn. An identifier has the number of its queue in the upper half."""
 
-    def __init__(self, function, memory=None, entries=64, slots=32, slot_bytes=64 << 10, grace=30.0):
+    def __init__(self, rings):
+        self.rings, self.turn, self.entries = rings, 0, rings[0].entries
+
+    def clear(self):
+        for ring in self.rings:
+            ring.clear()
+
+    @property
+    def under_way(self):
+        return max(ring.under_way for ring in self.rings)
+
+    def put(self, *entry):
+        ring = self.rings[self.turn % len(self.rings)]
+        self.turn += 1
+        return ring.number << 16 | ring.put(*entry)
+
+    def take(self):
+        return [(ring.number << 16 | number, status, result)
+                for ring in self.rings for number, status, result in ring.take()]
+
+
+class Nvme:
+    """A controller that was enabled, with I/O queue pairs; see `drive.py` for its calls as a drive."""
+
+    def __init__(self, function, memory=None, entries=64, slots=32, slot_bytes=64 << 10, grace=30.0, queues=1):
         self.function, self.grace = function, grace
         self.memory = memory or Memory(4 << 20, BASE)
         function.share(self.memory)
         self.admin = Ring(self, 0, ADMIN_ENTRIES)
-        self.queue = Ring(self, 1, entries)
+        self.rings = [Ring(self, number, entries) for number in range(1, queues + 1)]
+        self.queue = self.rings[0] if queues == 1 else Rings(self.rings)
         self.page = self.memory.take(PAGE)
         self.slot_bytes = slot_bytes
         self.slots = [(self.memory.take(slot_bytes), self.memory.take(PAGE)) for _ in range(slots)]
@@ -131,11 +156,11 @@ class Nvme:
         self._ready(1)
 
     def create_queues(self):
-        queue = self.queue
-        sizes = queue.number | queue.entries - 1 << 16
-        self.command(CREATE_CQ, prp1=self.memory.base + queue.completions, dwords=(sizes, 1, 0, 0, 0, 0))
-        submissions = self.memory.base + queue.submissions
-        self.command(CREATE_SQ, prp1=submissions, dwords=(sizes, 1 | queue.number << 16, 0, 0, 0, 0))
+        for queue in self.rings:
+            sizes = queue.number | queue.entries - 1 << 16
+            self.command(CREATE_CQ, prp1=self.memory.base + queue.completions, dwords=(sizes, 1, 0, 0, 0, 0))
+            submissions = self.memory.base + queue.submissions
+            self.command(CREATE_SQ, prp1=submissions, dwords=(sizes, 1 | queue.number << 16, 0, 0, 0, 0))
 
     def bring_up(self):
         self.disable()

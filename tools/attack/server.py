@@ -151,14 +151,14 @@ class Server:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
 
-    def client(self, patience=60.0, mapped=True, number=0):
-        """A drive, through this front end."""
+    def client(self, patience=60.0, mapped=True, number=0, queues=1):
+        """A drive, through this front end; over NVMe, with this number of I/O queues."""
         if self.front_end in ("nbd", "nbd-tcp"):
             return Nbd(self.address, patience)
         if self.front_end == "shm":
             memory = Memory(4 << 20, BASE, sealed=True)
-            return Nvme(Shm(self.address, memory, patience), memory)
-        return Nvme(served(self.paths[number], patience, self.expect_alive, mapped=mapped))
+            return Nvme(Shm(self.address, memory, patience), memory, queues=queues)
+        return Nvme(served(self.paths[number], patience, self.expect_alive, mapped=mapped), queues=queues)
 
     def function(self, number=0, mapped=True, patience=60.0):
         """A PCI function that nobody has enabled."""
