@@ -330,7 +330,7 @@ impl Drive {
         (settings.plan.clone(), if runs { seen } else { seen.wrapping_sub(1) })
     }
 
-    /// Number of requests so far, modulo 2^32. Acquire: who sees one sees the settings of it.
+    /// Number of requests so far, modulo 2^32. Acquire: the thread that sees one sees its settings.
     pub(super) fn asked(&self) -> u32 {
         self.asked.load(Ordering::Acquire)
     }

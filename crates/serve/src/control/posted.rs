@@ -1,4 +1,4 @@
-//! What device threads have posted for the control of their drive.
+//! Counts and results that device threads post for the control of their drive.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,7 +59,7 @@ impl Place {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all of these threads have posted.
+    /// The sum over these threads.
     pub fn sum(places: &[Place]) -> Posted {
         let mut sum = Posted::default();
         for (number, place) in places.iter().enumerate() {
@@ -73,7 +73,7 @@ impl Place {
     }
 
     pub fn has_done(&self, asked: u32) -> bool {
-        // Acquire: who sees the count sees what was posted.
+        // Acquire: after it the counts of that request are seen.
         asked.wrapping_sub(self.done.load(Ordering::Acquire)).cast_signed() <= 0
     }
 

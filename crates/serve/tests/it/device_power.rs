@@ -28,7 +28,7 @@ const WRITE: usize = BLOCK * WRITE_BLOCKS;
 const PLACES: usize = 64;
 const DEPTH: usize = 8;
 
-/// What is known of a place: stamps rise with each write.
+/// Stamps of a place: they rise with each write.
 #[derive(Default)]
 struct Known {
     submitted: AtomicU64,
@@ -117,7 +117,6 @@ fn lba(place: usize) -> Lba {
     Lba((place * WRITE_BLOCKS) as u64)
 }
 
-/// Places of a thread.
 fn places(number: usize) -> std::ops::Range<usize> {
     PLACES * number..PLACES * (number + 1)
 }
@@ -228,12 +227,12 @@ fn is_off(served: &Served, accepted: u64) {
 }
 
 #[test]
-fn four_device_threads_keep_what_they_answered_over_power_cuts() {
+fn acknowledged_writes_survive_power_cuts_of_four_device_threads() {
     cuts("shm");
 }
 
 #[test]
-fn four_device_threads_keep_what_they_answered_over_power_cuts_over_vfio_user() {
+fn acknowledged_writes_survive_power_cuts_of_four_device_threads_over_vfio_user() {
     cuts("vfio-user");
 }
 

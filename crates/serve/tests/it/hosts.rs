@@ -124,7 +124,6 @@ impl Served {
         panic!("no connection: {failed}");
     }
 
-    /// Stops the server.
     pub fn stop(mut self) {
         self.control.stop().request();
         let server = self.server.take().expect("it is stopped once");
@@ -132,7 +131,6 @@ impl Served {
     }
 }
 
-/// A connection.
 pub enum Link {
     Shared(Shared, live::Client),
     VfioUser(Arc<Connection>),
@@ -169,14 +167,13 @@ impl Bus {
     }
 }
 
-/// Resets of the controller.
 #[derive(Default)]
 pub struct Resets {
     pub wanted: AtomicU64,
     pub done: AtomicU64,
 }
 
-/// What a thread of the host is called with.
+/// A thread of the host, as its work sees it.
 pub struct HostThread {
     pub number: usize,
     pub rt: Rt,
