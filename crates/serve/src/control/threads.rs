@@ -64,7 +64,7 @@ mod tests {
     use device::faults::Faults;
     use device::nvme::{DeviceThread, Threads};
     use plan::Plan;
-    use runtime::{Log, Rt, STD_CLOCK};
+    use runtime::{Log, Rt, STD_CLOCK, Span, WallClock};
     use world::interfaces::NVME;
 
     use super::*;
@@ -82,6 +82,20 @@ mod tests {
         rt.block_on(drive.attend_thread(&part));
     }
 
+    fn cut_power(drive: &Drive) {
+        drive.settings().powered = false;
+        drive.asked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Waits until the condition holds. Returns false if something hangs.
+    fn holds_soon(condition: impl Fn() -> bool) -> bool {
+        let since = STD_CLOCK.now();
+        while !condition() && STD_CLOCK.now().since(since) < Span::s(60) {
+            std::thread::yield_now();
+        }
+        condition()
+    }
+
     /// The first thread waits for the others when a client leaves, or resets the function.
     #[test]
     fn paused_thread_ends_its_part_when_the_first_one_does() {
@@ -90,8 +104,12 @@ mod tests {
         drive.settings().paused = true;
         let [first, second] = Threads::of(2).try_into().ok().expect("two places");
         std::thread::scope(|scope| {
-            scope.spawn(|| attend(&drive, second));
-            first.end_others();
+            let paused = scope.spawn(|| attend(&drive, second));
+            scope.spawn(|| first.end_others());
+            let has_ended = holds_soon(|| paused.is_finished());
+            // It ends a part that has not ended.
+            cut_power(&drive);
+            assert!(has_ended, "the thread pauses on");
         });
     }
 
@@ -102,16 +120,14 @@ mod tests {
         let _turn = drive.turn();
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| drive.ask());
-            while drive.asked() == 0 {
-                std::thread::yield_now();
-            }
+            assert!(holds_soon(|| drive.asked() == 1), "it asks");
             for thread in Threads::of(3) {
                 let drive = &drive;
                 scope.spawn(|| attend(drive, thread));
             }
-            assert_eq!(asked.join().expect("no panic"), Ok(()));
-            drive.settings().powered = false;
-            drive.asked.fetch_add(1, Ordering::AcqRel);
+            let answer = asked.join();
+            cut_power(&drive);
+            assert_eq!(answer.expect("no panic"), Ok(()));
         });
     }
 }

@@ -124,10 +124,25 @@ impl Served {
         panic!("no connection: {failed}");
     }
 
+    /// Stops the server if the caller panics, so that its host ends too.
+    pub fn ends_with_test(&self) -> EndsWithTest<'_> {
+        EndsWithTest(&self.control)
+    }
+
     pub fn stop(mut self) {
         self.control.stop().request();
         let server = self.server.take().expect("it is stopped once");
         server.join().expect("no panic").expect("it has served");
+    }
+}
+
+pub struct EndsWithTest<'a>(&'a Control);
+
+impl Drop for EndsWithTest<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop().request();
+        }
     }
 }
 
