@@ -178,7 +178,7 @@ fn cuts(front_end: &'static str) {
     for round in 0..ROUNDS {
         let (before, checked, resets) = (ledger.answers(), ledger.checked(), Resets::default());
         std::thread::scope(|scope| {
-            let _ends = served.ends_with_test();
+            let _ends = served.ends_with_test(&resets);
             let host = scope.spawn(|| host(&plan, served.connect(&plan), &resets, &work));
             if round > 0 {
                 is_off(&served, round);
@@ -277,7 +277,7 @@ fn counts(front_end: &'static str) {
     for session in 0..2 {
         let resets = Resets::default();
         std::thread::scope(|scope| {
-            let _ends = served.ends_with_test();
+            let _ends = served.ends_with_test(&resets);
             let host = scope.spawn(|| host(&plan, served.connect(&plan), &resets, &work));
             let have_ended = |times: u64| {
                 wait("commands", || ended.load(Ordering::Acquire) as u64 == times * THREADS as u64);
@@ -319,7 +319,7 @@ fn four_device_threads_pause_and_refuse_other_changes() {
     let work = async |own: HostThread| reads_and_writes(&ledger, &own).await;
     let resets = Resets::default();
     std::thread::scope(|scope| {
-        let _ends = served.ends_with_test();
+        let _ends = served.ends_with_test(&resets);
         let host = scope.spawn(|| host(&plan, served.connect(&plan), &resets, &work));
         for round in 1..=3 {
             let more = ledger.answers() + 500;

@@ -124,9 +124,9 @@ impl Served {
         panic!("no connection: {failed}");
     }
 
-    /// Stops the server if the caller panics, so that its host ends too.
-    pub fn ends_with_test(&self) -> EndsWithTest<'_> {
-        EndsWithTest(&self.control)
+    /// Stops the server and its host if the caller panics.
+    pub fn ends_with_test<'a>(&'a self, resets: &'a Resets) -> EndsWithTest<'a> {
+        EndsWithTest(&self.control, resets)
     }
 
     pub fn stop(mut self) {
@@ -136,12 +136,13 @@ impl Served {
     }
 }
 
-pub struct EndsWithTest<'a>(&'a Control);
+pub struct EndsWithTest<'a>(&'a Control, &'a Resets);
 
 impl Drop for EndsWithTest<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.stop().request();
+            self.1.has_failed.store(true, Ordering::Release);
         }
     }
 }
@@ -186,6 +187,8 @@ impl Bus {
 pub struct Resets {
     pub wanted: AtomicU64,
     pub done: AtomicU64,
+    /// The host is to end, because the test has failed.
+    has_failed: AtomicBool,
 }
 
 /// A thread of the host, as its work sees it.
@@ -204,7 +207,7 @@ pub fn host(
     thread: &(impl AsyncFn(HostThread) + Sync),
 ) -> bool {
     let (bus, gone, begun) = (Bus::of(&link), AtomicBool::new(false), AtomicUsize::new(0));
-    let is_gone = || gone.load(Ordering::Acquire);
+    let is_gone = || gone.load(Ordering::Acquire) || resets.has_failed.load(Ordering::Acquire);
     // A queue that is given back before all have theirs would leave its device thread to another.
     let all_have_queues = || begun.load(Ordering::Acquire) == THREADS;
     let thread = &async |own: HostThread| {
