@@ -466,3 +466,43 @@ struct Next {
     save: bool,
     copy: Option<Sender<Result<Copied, String>>>,
 }
+
+#[cfg(test)]
+mod tests {
+    use bus::live::Shared;
+    use runtime::{Log, race};
+    use wire::BusAddr;
+    use world::device::Clock;
+    use world::interfaces::NVME;
+
+    use super::*;
+
+    /// A request may come during a reset of the function, between two devices.
+    #[test]
+    fn request_is_answered_by_a_device_that_starts_after_it() {
+        let plan = Plan::open("live", &[("medium.capacity", "1 MiB")]).expect("a plan");
+        let stop = Arc::new(Stop::new().expect("two descriptors"));
+        for saves in [false, true] {
+            let drive = Drive::new(NVME, Path::new("drive"), plan.clone(), 0, true, &stop);
+            let _turn = drive.turn();
+            std::thread::scope(|scope| {
+                let asked = scope.spawn(|| if saves { drive.save() } else { drive.ask() });
+                while drive.asked() == 0 {
+                    std::thread::yield_now();
+                }
+                let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+                let (_, seen) = drive.plan();
+                let bytes = (NVME.register_bytes)(&plan);
+                let shared = Shared::between_threads(4096, BusAddr(1 << 32), bytes);
+                let port = shared.expect("memory").device(&rt);
+                let kept = crate::medium(&plan).expect("a medium");
+                let device = Device::start_with(NVME, port, kept, Clock::Wall, &plan, true);
+                let device = device.expect("a device");
+                let answered = world::until(&rt, || asked.is_finished());
+                rt.block_on(race(answered, drive.attend(&rt, &device, seen)));
+                assert_eq!(asked.join().expect("no panic"), Ok(()), "saves: {saves}");
+            });
+            assert!(!drive.settings().save, "it was saved");
+        }
+    }
+}
