@@ -218,6 +218,8 @@ fn cuts(front_end: &'static str) {
 
 /// A drive without power, of this many clients so far.
 fn is_off(served: &Served, accepted: u64) {
+    // The connection ends after the device.
+    wait("the end of a session", || served.stats()["clients"] == json!(0));
     // A client is connecting.
     for _ in 0..20 {
         let stats = served.stats();
