@@ -37,7 +37,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Sets the host's read-only registers. Host writes to them have no effect: they are overwritten, and
     /// never read.
     pub(super) fn publish_read_only(&self) {
-        let cap = self.capabilities().into_bits();
+        let cap = *self.cap.get_or_init(|| self.capabilities().into_bits());
         let csts = self.csts.get().into_bits();
         let registers =
             [(CAP, cap as u32), (CAP + 4, (cap >> 32) as u32), (VS, VERSION_1_4), (CSTS, csts)];

@@ -74,8 +74,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                         self.give_slot(QueueKind::of(burst.qid), slot);
                     }
                     executed += burst.entries;
-                    if given || executed >= EXECUTED_MAX {
-                        // Let the commands begin before the next poll, and the other tasks run.
+                    if given || burst.entries == 1 || executed >= EXECUTED_MAX {
+                        // Let the commands begin before the next poll, and the other tasks run. After a lone
+                        // command, a poll at once would find nothing.
                         executed = 0;
                         self.rt.yield_now().await;
                     }

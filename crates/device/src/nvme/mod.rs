@@ -57,7 +57,7 @@ mod subsystem;
 mod threads;
 mod uncorrectable;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -225,6 +225,8 @@ pub struct Controller<P, M> {
     stride: u8,
     /// CAP.TO, in units of 500 ms.
     ready_timeout: u8,
+    /// CAP, which each empty poll compares with the register.
+    cap: OnceCell<u64>,
     /// CSTS. The register is a copy: host writes to it are ignored.
     csts: Cell<Csts>,
     /// CC at the time that the controller was enabled.
@@ -365,6 +367,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let (queues, all) = (usize::from(options.io_queues) + 1, options.slots + ADMIN_SLOTS);
         faults.meter.power.start(options.power_states.len(), rt.now());
         let controller = Rc::new(Controller {
+            cap: OnceCell::new(),
             csts: Cell::new(Csts::new()),
             settings: Cell::new(Cc::new()),
             ready: Cell::new(false),
@@ -422,14 +425,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             faults,
             options,
         });
-        if !controller.is_other() {
-            controller.publish_read_only();
-        }
         controller.begin();
         controller
     }
 
     fn begin(self: &Rc<Self>) {
+        if !self.is_other() {
+            self.publish_read_only();
+        }
         for slot in 0..self.slots.len() as u16 {
             let task = self.spawn(self.clone().work(slot));
             self.slots[usize::from(slot)].worker.bind(task);
