@@ -182,6 +182,20 @@ fn run_fence(name: &str, page: &str, fence: Vec<Example>, bless_live: bool) -> C
     changes
 }
 
+/// Checks that no two servers of the pages, which may run at the same time, listen at the same socket.
+fn servers_have_addresses_of_their_own(examples: impl Iterator<Item = Example>) {
+    let mut seen = std::collections::BTreeSet::new();
+    for example in examples.filter(|example| example.command.ends_with(" &")) {
+        for socket in example.command.split_whitespace().filter(|word| word.ends_with(".sock")) {
+            assert!(
+                seen.insert(socket.to_owned()),
+                "{}: another page has {socket}",
+                example.command
+            );
+        }
+    }
+}
+
 #[test]
 fn doc_examples_print_their_shown_output() {
     let bless = std::env::var("DOORBELL_BLESS").unwrap_or_default();
@@ -193,6 +207,7 @@ fn doc_examples_print_their_shown_output() {
     let pages: Vec<_> = pages().into_iter().map(|name| (text(&name), name)).collect();
     let pages: Vec<_> = pages.iter().map(|(text, name)| (name.as_str(), text)).collect();
     let of_page = |at: usize| fences(pages[at].1).into_iter().map(move |fence| (at, fence));
+    servers_have_addresses_of_their_own((0..pages.len()).flat_map(of_page).flat_map(|(_, f)| f));
     // Fences are independent: each core takes the next one.
     let next = Mutex::new((0..pages.len()).flat_map(of_page).collect::<Vec<_>>().into_iter());
     let changes = Mutex::new(vec![Changes::new(); pages.len()]);
