@@ -7,8 +7,8 @@ use bus::DevicePort;
 use media::Media;
 use wire::dcx::command::{Command, Entry, Request};
 
-use super::Front;
 use super::queue::Queue;
+use super::{Front, count};
 use crate::moved::Blocks;
 
 impl<P: DevicePort, M: Media> Front<P, M> {
@@ -40,6 +40,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         if sent != Ok(true) {
             return false;
         }
+        count(&self.counters.at_once);
         if open.signals {
             self.port.interrupt(open.vector);
         }

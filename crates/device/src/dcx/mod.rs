@@ -129,6 +129,7 @@ struct Counters {
     fetches: Cell<u64>,
     empty: Cell<u64>,
     commands: Cell<u64>,
+    at_once: Cell<u64>,
     sleeps: Cell<u64>,
 }
 
@@ -141,6 +142,8 @@ pub struct Counts {
     pub empty: u64,
     /// Commands fetched.
     pub commands: u64,
+    /// Reads among them that were served where they were fetched.
+    pub at_once: u64,
     /// Number of times a queue went to sleep.
     pub sleeps: u64,
 }
@@ -167,7 +170,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Rc<Self> {
         assert!(options.queues > 0 && options.slots >= options.queues && options.fetch_max > 0);
         assert!(options.transfer_bytes_max.is_power_of_two() && options.block.is_multiple_of(4));
-        // A bus that copies at once, as live, has no round trip to anticipate.
+        // Live, there is no link to anticipate on, nor where a client's memory is reached by messages.
         let anticipate = options.anticipate && port.copies(&[]) != Ok(true);
         let options = Options { anticipate, ..options };
         let rt = port.rt().clone();
@@ -225,6 +228,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             fetches: self.counters.fetches.get(),
             empty: self.counters.empty.get(),
             commands: self.counters.commands.get(),
+            at_once: self.counters.at_once.get(),
             sleeps: self.counters.sleeps.get(),
         }
     }

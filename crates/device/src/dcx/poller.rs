@@ -51,10 +51,15 @@ impl<P: DevicePort, M: Media> Front<P, M> {
                 continue;
             }
             let bytes = &mut room[..command::BYTES * slots.len()];
+            let served = self.counters.at_once.get();
             match self.fetch(queue, open, bytes, &mut slots).await {
                 Ok(0) => empty += 1,
                 Ok(_) => empty = 0,
                 Err(_) => self.fault(queue),
+            }
+            if self.counters.at_once.get() != served {
+                // A host that keeps the ring filled must not keep the other tasks from their turns.
+                self.rt.yield_now().await;
             }
             let idle = || empty >= self.options.sleep_after || empty > 0 && self.is_rung(queue);
             if open.may_sleep && queue.open.get().is_some() && idle() {

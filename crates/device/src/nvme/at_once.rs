@@ -14,6 +14,7 @@ use wire::{CommandId, QueueId};
 use super::access::Door;
 use super::complete::Room;
 use super::data::of_dma;
+use super::fetch::EXECUTED_MIN;
 use super::slot::Slot;
 use super::{Controller, PIECE_BYTES};
 use crate::moved::Blocks;
@@ -43,6 +44,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !whole {
             return None;
         }
+        self.executed.set(self.executed.get().saturating_add(bytes.max(EXECUTED_MIN)));
         let slot = &self.slots[usize::from(number)];
         if reads { self.read_at_once(slot, extent) } else { self.write_at_once(slot, extent) }
     }

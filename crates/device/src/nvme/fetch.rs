@@ -24,8 +24,9 @@ use crate::ahead::{Ahead, Part};
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
 
-/// Commands that a fetcher may execute before other tasks have their turn.
-const EXECUTED_MAX: u32 = 64;
+/// Bytes that a fetcher may move before other tasks have their turn; a command counts as a page at least.
+const EXECUTED_MAX: u32 = 64 * EXECUTED_MIN;
+pub(super) const EXECUTED_MIN: u32 = 4096;
 
 /// Register change seen by a watcher.
 enum Noticed {
@@ -39,7 +40,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) async fn fetch(self: Rc<Self>) {
         let mut entries = vec![0; ENTRY * self.options.fetch_max as usize];
         let mut slots = Vec::with_capacity(self.options.fetch_max as usize);
-        let (mut held, mut executed) = (None, 0);
+        let mut held = None;
         loop {
             let watch = match held.take() {
                 Some(watch) => watch,
@@ -73,11 +74,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                     for slot in slots.drain(..) {
                         self.give_slot(QueueKind::of(burst.qid), slot);
                     }
-                    executed += burst.entries;
-                    if given || burst.entries == 1 || executed >= EXECUTED_MAX {
+                    if given || burst.entries == 1 || self.executed.get() >= EXECUTED_MAX {
                         // Let the commands begin before the next poll, and the other tasks run. After a lone
                         // command, a poll at once would find nothing.
-                        executed = 0;
+                        self.executed.set(0);
                         self.rt.yield_now().await;
                     }
                 }

@@ -227,6 +227,8 @@ pub struct Controller<P, M> {
     ready_timeout: u8,
     /// CAP, which each empty poll compares with the register.
     cap: OnceCell<u64>,
+    /// Bytes moved by commands executed where they were fetched, since other tasks had a turn.
+    executed: Cell<u32>,
     /// CSTS. The register is a copy: host writes to it are ignored.
     csts: Cell<Csts>,
     /// CC at the time that the controller was enabled.
@@ -368,6 +370,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         faults.meter.power.start(options.power_states.len(), rt.now());
         let controller = Rc::new(Controller {
             cap: OnceCell::new(),
+            executed: Cell::new(0),
             csts: Cell::new(Csts::new()),
             settings: Cell::new(Cc::new()),
             ready: Cell::new(false),

@@ -38,6 +38,8 @@ pub struct Drive {
     pub(super) stop: Arc<Stop>,
     pub(super) asked: AtomicU32,
     running: AtomicBool,
+    /// [`Settings::cuts`] with which the devices that run began.
+    cuts_at_turn: AtomicU32,
     /// A copy is being made.
     copies: AtomicBool,
     /// Of the copy: the longest time that commands waited for it, nanoseconds.
@@ -57,6 +59,8 @@ pub(super) struct Settings {
     pub(super) times: BTreeMap<String, String>,
     pub(super) paused: bool,
     pub(super) powered: bool,
+    /// Number of power cuts, modulo 2^32.
+    cuts: u32,
     save: bool,
     /// Receives the copy that is to begin.
     copy: Option<Sender<Result<Copied, String>>>,
@@ -120,8 +124,16 @@ impl Drive {
         stop: &Arc<Stop>,
     ) -> Drive {
         let times = BTreeMap::new();
-        let (paused, powered, save) = (false, true, false);
-        let settings = Settings { plan, times, paused, powered, save, copy: None, wear: None };
+        let settings = Settings {
+            plan,
+            times,
+            paused: false,
+            powered: true,
+            cuts: 0,
+            save: false,
+            copy: None,
+            wear: None,
+        };
         Drive {
             name: address.display().to_string(),
             row,
@@ -133,6 +145,7 @@ impl Drive {
             stop: stop.clone(),
             asked: AtomicU32::new(0),
             running: AtomicBool::new(false),
+            cuts_at_turn: AtomicU32::new(0),
             copies: AtomicBool::new(false),
             pause_ns: AtomicU64::new(0),
             request: Mutex::default(),
@@ -270,8 +283,7 @@ impl Drive {
 
     /// Cuts the power, and waits until the device has ended.
     pub(super) fn cut_power(&self) -> Result<(), String> {
-        self.settings().powered = false;
-        self.asked.fetch_add(1, Ordering::AcqRel);
+        self.switch_off();
         let since = STD_CLOCK.now();
         while self.is_running() {
             if STD_CLOCK.now().since(since) > ANSWER {
@@ -283,6 +295,20 @@ impl Drive {
             client.stream.iter().for_each(|stream| stream.end());
         }
         Ok(())
+    }
+
+    pub(super) fn switch_off(&self) {
+        let mut settings = self.settings();
+        settings.powered = false;
+        settings.cuts = settings.cuts.wrapping_add(1);
+        drop(settings);
+        self.asked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether the power was cut since the devices that run began, or before: the same for all their threads,
+    /// also if it was restored before some of them looked.
+    pub(super) fn is_cut(&self) -> bool {
+        self.settings().cuts != self.cuts_at_turn.load(Ordering::Acquire)
     }
 
     pub(crate) fn enter(&self, stream: Option<&Arc<Stream>>) -> Entered<'_> {
@@ -316,7 +342,11 @@ impl Drive {
 
     /// Devices run from now until the turn is dropped.
     pub(crate) fn turn(&self) -> Turn<'_> {
+        let settings = self.settings();
+        let cuts = settings.cuts.wrapping_sub(u32::from(!settings.powered));
+        self.cuts_at_turn.store(cuts, Ordering::Release);
         self.running.store(true, Ordering::Release);
+        drop(settings);
         Turn(self)
     }
 

@@ -39,7 +39,7 @@ impl Drive {
         let place = self.place(part.thread.number());
         loop {
             let seen = self.asked();
-            if !self.is_powered() {
+            if self.is_cut() {
                 return;
             }
             place.post(&part.rt, &part.faults);
@@ -82,11 +82,6 @@ mod tests {
         rt.block_on(drive.attend_thread(&part));
     }
 
-    fn cut_power(drive: &Drive) {
-        drive.settings().powered = false;
-        drive.asked.fetch_add(1, Ordering::AcqRel);
-    }
-
     /// Waits until the condition holds. Returns false if something hangs.
     fn holds_soon(condition: impl Fn() -> bool) -> bool {
         let since = STD_CLOCK.now();
@@ -108,7 +103,7 @@ mod tests {
             scope.spawn(|| first.end_others());
             let has_ended = holds_soon(|| paused.is_finished());
             // It ends a part that has not ended.
-            cut_power(&drive);
+            drive.switch_off();
             assert!(has_ended, "the thread pauses on");
         });
     }
@@ -126,8 +121,35 @@ mod tests {
                 scope.spawn(|| attend(drive, thread));
             }
             let answer = asked.join();
-            cut_power(&drive);
+            drive.switch_off();
             assert_eq!(answer.expect("no panic"), Ok(()));
         });
+    }
+
+    /// A thread that looked during the cut has ended; the others must not go on without it.
+    #[test]
+    fn thread_that_looks_after_the_power_is_back_ends_too() {
+        for off_before in [false, true] {
+            let drive = drive(2);
+            if off_before {
+                drive.switch_off();
+            }
+            let _turn = drive.turn();
+            if !off_before {
+                drive.switch_off();
+            }
+            let mut places = Threads::of(2);
+            for back in [false, true] {
+                drive.settings().powered = back;
+                let (drive, place) = (&drive, places.pop().expect("two places"));
+                std::thread::scope(|scope| {
+                    let part = scope.spawn(|| attend(drive, place));
+                    let has_ended = holds_soon(|| part.is_finished());
+                    // It ends a part that has not ended.
+                    drive.switch_off();
+                    assert!(has_ended, "a thread serves on, with the power back: {back}");
+                });
+            }
+        }
     }
 }

@@ -1,18 +1,21 @@
 //! Reads that a live front end serves in its poller: the same data, tags and reports as through slots.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
+use bus::HostPort;
 use bus::live::{LiveHost, Shared};
 use device::dcx::{Front, Tagged};
 use media::contents::{Backing, Contents, Keep, Spec};
 use media::{Banked, Extent, Media, Pace, Part, Range};
-use runtime::{Log, Rt, STD_CLOCK};
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
 use wire::dcx::command::{Access, Command};
+use wire::dcx::registers::Control;
 use wire::dcx::report::Code;
 use wire::{BusAddr, Lba};
 
 use crate::raw::dcx::world::{DCX_FROM, Setup};
-use crate::raw::dcx::{LIVE_PATIENCE, Raw, pattern};
+use crate::raw::dcx::{LIVE_PATIENCE, Raw, SILENCE, pattern};
 
 const BLOCKS: u64 = 256;
 
@@ -22,6 +25,7 @@ struct Live {
     medium: Rc<Part<Banked>>,
     front: Rc<Front<bus::live::LiveDevice, Part<Banked>>>,
     data: Vec<u8>,
+    fetch_max: u32,
 }
 
 /// Runs a test with written blocks.
@@ -45,7 +49,8 @@ fn with_front(test: impl AsyncFnOnce(&Live)) {
         let front = Front::start(shared.device(&rt), tagged, setup.options.clone());
         let mut raw = Raw::new(shared.host(&rt), setup.options.block, DCX_FROM);
         raw.patience = LIVE_PATIENCE;
-        test(&Live { raw, medium, front, data }).await;
+        let fetch_max = setup.options.fetch_max;
+        test(&Live { raw, medium, front, data, fetch_max }).await;
     });
     rt.drop_tasks();
 }
@@ -75,9 +80,9 @@ fn reads_at_once_fill_their_buffers_and_overwrite_each_tag() {
             // Nothing was reported, and nothing is in flight.
             w.raw.assert_silence(&mut ring).await;
             w.raw.fence(&mut ring).await;
-            served += 1;
+            let counts = w.front.counts();
+            assert_eq!((counts.at_once, counts.commands), (served, served + 1 + number as u64));
         }
-        assert_eq!(w.front.counts().commands, served);
     });
 }
 
@@ -92,8 +97,53 @@ fn more_reads_than_slots_in_one_fetch_are_each_served_once() {
         for (lba, to) in buffers.iter().enumerate() {
             assert!(w.raw.arrived(to).await == w.data[lba * 512..][..512], "{lba}");
         }
-        assert_eq!(w.front.counts().commands, 60);
+        assert_eq!(w.front.counts().at_once, 60);
     });
+}
+
+#[test]
+fn host_that_keeps_its_ring_filled_leaves_turns_to_other_tasks() {
+    with_front(async |w: &Live| {
+        let mut ring = w.raw.up(0, 256, None).await;
+        let turns = Rc::new(Cell::new(0_u64));
+        let (rt, counted) = (w.raw.rt.clone(), turns.clone());
+        w.raw.rt.spawn(async move {
+            loop {
+                counted.set(counted.get() + 1);
+                rt.yield_now().await;
+            }
+        });
+        let to = w.raw.marked(&ring, 512, 0);
+        // All at once, as a host on another core could at any time.
+        for _ in 0..200 {
+            w.raw.read(&mut ring, 3, 5, 1, &to);
+        }
+        let before = turns.get();
+        while w.front.counts().at_once < 200 {
+            w.raw.rt.yield_now().await;
+        }
+        let fetches = 200 / u64::from(w.fetch_max);
+        let turns = turns.get() - before;
+        assert!(turns >= fetches, "{turns} turns during 200 reads in {fetches} fetches");
+    });
+}
+
+#[test]
+fn read_at_once_interrupts_if_queue_signals() {
+    for signals in [false, true] {
+        with_front(async |w: &Live| {
+            let mut ring = w.raw.ring(0, 64, None);
+            w.raw.enable(&mut ring, Control::new().with_signals(signals)).await;
+            let to = w.raw.marked(&ring, 512, 0);
+            w.raw.read(&mut ring, 3, 5, 1, &to);
+            assert!(w.raw.arrived(&to).await == w.data[5 * 512..][..512]);
+            assert_eq!(w.front.counts().at_once, 1);
+            let interrupt = w.raw.host.on_interrupt(ring.vector, 0);
+            let silence = w.raw.rt.sleep(SILENCE);
+            let came = matches!(race(interrupt, silence).await, Either::First(1));
+            assert_eq!(came, signals);
+        });
+    }
 }
 
 #[test]
