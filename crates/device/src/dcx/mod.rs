@@ -170,7 +170,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Rc<Self> {
         assert!(options.queues > 0 && options.slots >= options.queues && options.fetch_max > 0);
         assert!(options.transfer_bytes_max.is_power_of_two() && options.block.is_multiple_of(4));
-        // Live, there is no link to anticipate on, nor where a client's memory is reached by messages.
+        // Live, a fetch reads memory at once: there is no round trip to anticipate. Memory that is reached by
+        // messages, over vfio-user, is treated alike.
         let anticipate = options.anticipate && port.copies(&[]) != Ok(true);
         let options = Options { anticipate, ..options };
         let rt = port.rt().clone();
