@@ -242,10 +242,10 @@ pub fn host(
                     loop {
                         let done = resets.done.load(Ordering::Acquire);
                         until(rt, || resets.wanted.load(Ordering::Acquire) > done).await;
-                        match controller.reset().await {
-                            Ok(()) => resets.done.store(done + 1, Ordering::Release),
-                            Err(error) => until_gone(rt, &is_gone, &error.to_string()).await,
+                        if let Err(error) = controller.reset().await {
+                            return until_gone(rt, &is_gone, &error.to_string()).await;
                         }
+                        resets.done.store(done + 1, Ordering::Release);
                     }
                 };
                 let work = async {
