@@ -1,78 +1,145 @@
 //! Prefetching for commands that come soon, while those before them are copied.
 //!
 //! Live, a command begins before the next one is looked at, and its copy waits for memory much of its time.
-//! All lines of a burst, asked for at once, would delay its first command.
+//! All lines of a burst, asked for at once, would delay its first command. One line of each command of some
+//! pages does not, and then the translations of their addresses are looked up side by side.
 
 use std::iter::Take;
 
-use media::Soon;
+use media::{Extent, Media, Soon};
 
-/// Distance from a command to the one whose [`Part::Head`] is prefetched.
+/// Distance from a command to the one whose [`Part::First`] is prefetched.
+const FIRSTS: usize = 4;
+/// As [`FIRSTS`], of [`Part::Head`].
 const HEADS: usize = 2;
-/// As [`HEADS`], of [`Part::Rest`].
+/// As [`FIRSTS`], of [`Part::Rest`].
 const RESTS: usize = 1;
 
+/// Commands whose moves are kept.
+const KEPT: usize = 8;
+const _: () = assert!(KEPT > FIRSTS && FIRSTS > HEADS && HEADS > RESTS);
+
+/// Bytes of [`Part::First`].
+const FIRST_BYTES: u32 = 64;
 /// Bytes of [`Part::Head`].
 const HEAD_BYTES: u32 = 512;
 /// Bytes of [`Part::Rest`]; the processor's own prefetcher follows a copy from there.
-const REST_BYTES: u32 = 1536;
+const REST_BYTES: u32 = 2048;
 
 /// Part of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
+    /// The first line, for the translation of its address, of data that are longer than a head. Shorter
+    /// data wait less.
+    First,
     /// The first bytes.
     Head,
     /// Bytes after them, if they are read: a copy does not wait for lines that it overwrites.
     Rest,
 }
 
-impl Part {
-    /// The part of an access to `bytes` bytes. `None`: there is none.
+/// The data of a read or a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moves {
+    /// First block.
+    pub block: u64,
+    pub bytes: u32,
+    pub to_write: bool,
+}
+
+impl Moves {
+    /// `None`: there is no such part.
     #[inline]
-    pub fn of(self, bytes: u32, to_write: bool) -> Option<Soon> {
-        match self {
-            Part::Head => Some(Soon { from: 0, bytes: bytes.min(HEAD_BYTES), to_write }),
-            Part::Rest if to_write || bytes <= HEAD_BYTES => None,
-            Part::Rest => {
-                let bytes = (bytes - HEAD_BYTES).min(REST_BYTES);
-                Some(Soon { from: HEAD_BYTES, bytes, to_write })
-            }
+    fn part(self, part: Part) -> Option<Soon> {
+        let (from, most) = match part {
+            Part::Head => (0, HEAD_BYTES),
+            _ if self.bytes <= HEAD_BYTES => return None,
+            Part::First => (0, FIRST_BYTES),
+            Part::Rest if self.to_write => return None,
+            Part::Rest => (HEAD_BYTES, REST_BYTES),
+        };
+        Some(Soon { from, bytes: (self.bytes - from).min(most), to_write: self.to_write })
+    }
+
+    /// A hint to the medium, which has the first block.
+    #[inline]
+    pub fn prefetch(self, part: Part, media: &impl Media) {
+        if let Some(soon) = self.part(part) {
+            media.prefetch(Extent { block: self.block, blocks: 1 }, soon);
         }
     }
 }
 
-/// The entries of a burst, in order. Before each is returned, `ask` is called with those that come soon.
-pub(crate) struct Ahead<I, F> {
+/// The entries of a burst, in order. `find` is called once for each, before those that come before it are
+/// returned, and `ask` with the parts that come soon.
+pub(crate) struct Ahead<I, F, A> {
     entries: I,
-    heads: Take<I>,
-    rests: Take<I>,
-    ask: F,
+    /// Moves of an entry, at its number modulo the length.
+    found: [Option<Moves>; KEPT],
+    returned: usize,
+    coming: Take<I>,
+    find: F,
+    ask: A,
 }
 
-impl<I: Iterator + Clone, F: FnMut(I::Item, Part)> Ahead<I, F> {
+impl<I, F, A> Ahead<I, F, A>
+where
+    I: Iterator + Clone,
+    F: FnMut(I::Item) -> Option<Moves>,
+    A: FnMut(Moves, Part),
+{
     /// Without `hints`, nothing is asked for.
-    #[inline]
-    pub fn new(entries: I, hints: bool, mut ask: F) -> Ahead<I, F> {
-        let all = if hints { usize::MAX } else { 0 };
-        let (mut heads, mut rests) = (entries.clone().take(all), entries.clone().take(all));
-        heads.by_ref().take(HEADS).for_each(|entry| ask(entry, Part::Head));
-        rests.by_ref().take(RESTS).for_each(|entry| ask(entry, Part::Rest));
-        Ahead { entries, heads, rests, ask }
+    #[inline(always)]
+    pub fn new(entries: I, hints: bool, find: F, ask: A) -> Ahead<I, F, A> {
+        let coming = entries.clone().take(if hints { usize::MAX } else { 0 });
+        let mut ahead = Ahead { entries, found: [None; KEPT], returned: 0, coming, find, ask };
+        let mut number = 0;
+        while number < FIRSTS && ahead.look_for(number) {
+            number += 1;
+        }
+        (0..HEADS).for_each(|number| ahead.ask_for(number, Part::Head));
+        (0..RESTS).for_each(|number| ahead.ask_for(number, Part::Rest));
+        ahead
+    }
+
+    /// Looks at entry `number`. Returns false after the last one.
+    #[inline(always)]
+    fn look_for(&mut self, number: usize) -> bool {
+        let coming = self.coming.next();
+        let is_one = coming.is_some();
+        self.found[number % KEPT] = coming.and_then(&mut self.find);
+        if number > 0 {
+            // The head of the first one comes at once.
+            self.ask_for(number, Part::First);
+        }
+        is_one
+    }
+
+    #[inline(always)]
+    fn ask_for(&mut self, number: usize, part: Part) {
+        if let Some(moves) = self.found[number % KEPT] {
+            (self.ask)(moves, part);
+        }
     }
 }
 
-impl<I: Iterator, F: FnMut(I::Item, Part)> Iterator for Ahead<I, F> {
+impl<I, F, A> Iterator for Ahead<I, F, A>
+where
+    I: Iterator + Clone,
+    F: FnMut(I::Item) -> Option<Moves>,
+    A: FnMut(Moves, Part),
+{
     type Item = I::Item;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<I::Item> {
-        if let Some(entry) = self.heads.next() {
-            (self.ask)(entry, Part::Head);
-        }
-        if let Some(entry) = self.rests.next() {
-            (self.ask)(entry, Part::Rest);
-        }
-        self.entries.next()
+        let entry = self.entries.next()?;
+        let number = self.returned;
+        self.look_for(number + FIRSTS);
+        self.ask_for(number + HEADS, Part::Head);
+        self.ask_for(number + RESTS, Part::Rest);
+        self.returned += 1;
+        Some(entry)
     }
 }
 
@@ -80,14 +147,15 @@ impl<I: Iterator, F: FnMut(I::Item, Part)> Iterator for Ahead<I, F> {
 mod tests {
     use super::*;
 
-    /// Parts that are asked for, before each entry and at the beginning.
-    fn asked(entries: usize, hints: bool) -> Vec<Vec<(usize, Part)>> {
+    /// Parts that are asked for, before each entry and at the beginning. Entries of odd numbers move nothing.
+    fn asked(entries: u64, hints: bool) -> Vec<Vec<(u64, Part)>> {
         let seen = std::cell::RefCell::new(Vec::new());
+        let find =
+            |block| (block % 2 == 0).then_some(Moves { block, bytes: 4096, to_write: false });
+        let ask = |moves: Moves, part| seen.borrow_mut().push((moves.block, part));
         let mut all = Vec::new();
-        let ahead =
-            Ahead::new(0..entries, hints, |entry, part| seen.borrow_mut().push((entry, part)));
-        for entry in ahead {
-            assert_eq!(entry, all.len());
+        for entry in Ahead::new(0..entries, hints, find, ask) {
+            assert_eq!(entry, all.len() as u64);
             all.push(seen.take());
         }
         assert!(seen.take().is_empty());
@@ -95,24 +163,42 @@ mod tests {
     }
 
     #[test]
-    fn heads_come_two_commands_before_and_rests_one() {
-        use Part::{Head, Rest};
-        let first = vec![(0, Head), (1, Head), (0, Rest), (2, Head), (1, Rest)];
-        assert_eq!(asked(4, true), [first, vec![(3, Head), (2, Rest)], vec![(3, Rest)], vec![]]);
+    fn first_lines_come_four_commands_before_heads_two_and_rests_one() {
+        use Part::{First, Head, Rest};
+        let few = vec![(2, First), (0, Head), (0, Rest), (2, Head)];
+        assert_eq!(asked(4, true), [few, vec![(2, Rest)], vec![], vec![]]);
         assert_eq!(asked(1, true), [vec![(0, Head), (0, Rest)]]);
         assert_eq!(asked(3, false), [vec![], vec![], vec![]]);
+        assert_eq!(asked(0, true), Vec::<Vec<_>>::new());
+
+        let many = asked(20, true);
+        let begin = vec![(2, First), (0, Head), (0, Rest), (4, First), (2, Head)];
+        assert_eq!(many[0], begin);
+        assert_eq!(many[1], [(2, Rest)]);
+        assert_eq!(many[10], [(14, First), (12, Head)]);
+        assert_eq!(many[16], [(18, Head)], "none is of the entry eight before");
+        assert_eq!(many[17], [(18, Rest)]);
+        let each = many.concat();
+        for part in [First, Head, Rest] {
+            let of: Vec<u64> =
+                each.iter().filter(|(_, one)| *one == part).map(|(number, _)| *number).collect();
+            let from = if part == First { 2 } else { 0 };
+            assert_eq!(of, (from..20).step_by(2).collect::<Vec<_>>(), "{part:?}");
+        }
     }
 
     #[test]
     fn parts_lie_inside_the_access() {
-        for (bytes, head, rest) in [(512, 512, 0), (1024, 512, 512), (4096, 512, 1536), (64, 64, 0)]
+        for (bytes, first, head, rest) in
+            [(512, 0, 512, 0), (1024, 64, 512, 512), (4096, 64, 512, 2048), (32, 0, 32, 0)]
         {
-            let found = [Part::Head, Part::Rest].map(|part| part.of(bytes, false));
-            assert_eq!(found[0].map(|soon| (soon.from, soon.bytes)), Some((0, head)));
-            assert_eq!(found[1].map_or(0, |soon| soon.bytes), rest);
-            assert!(found[1].is_none_or(|soon| soon.from == HEAD_BYTES));
-            let written = [Part::Head, Part::Rest].map(|part| part.of(bytes, true));
-            assert_eq!(written, [Some(Soon { from: 0, bytes: head, to_write: true }), None]);
+            for to_write in [false, true] {
+                let part = |part| Moves { block: 9, bytes, to_write }.part(part);
+                let soon = |from, bytes| (bytes > 0).then_some(Soon { from, bytes, to_write });
+                assert_eq!(part(Part::First), soon(0, first));
+                assert_eq!(part(Part::Head), soon(0, head));
+                assert_eq!(part(Part::Rest), soon(HEAD_BYTES, if to_write { 0 } else { rest }));
+            }
         }
     }
 }

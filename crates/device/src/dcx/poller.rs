@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bus::{DevicePort, DmaError, Looks};
-use media::{Extent, Media};
+use media::Media;
 use runtime::{Either, race};
 use wire::dcx::command::{self, Entry};
 use zerocopy::FromBytes;
@@ -13,7 +13,7 @@ use super::pace::Next;
 use super::queue::{Open, Queue};
 use super::slot::Job;
 use super::{Front, count};
-use crate::ahead::{Ahead, Part};
+use crate::ahead::{Ahead, Moves};
 
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Task of a queue's poller: a fetch is always in flight, unless the pace delays it or the queue sleeps.
@@ -160,20 +160,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let entries = bytes.chunks_exact(command::BYTES).take(found as usize);
         let entries = entries.map(|bytes| Entry::ref_from_bytes(bytes).expect("an entry's length"));
         let hints = self.media.is_immediate();
-        for entry in Ahead::new(entries, hints, |entry, part| self.prefetch_blocks(entry, part)) {
+        let ask = |moves: Moves, part| moves.prefetch(part, &*self.media);
+        for entry in Ahead::new(entries, hints, moves_of, ask) {
             self.begin(queue, slots, entry, hints);
         }
         Ok(found)
-    }
-
-    /// Prefetches blocks of a read or write that is about to begin; the command itself validates them.
-    #[inline]
-    fn prefetch_blocks(&self, entry: &Entry, part: Part) {
-        if let Some((lba, bytes, to_write)) = entry.moves()
-            && let Some(soon) = part.of(bytes, to_write)
-        {
-            self.media.prefetch(Extent { block: lba.0, blocks: 1 }, soon);
-        }
     }
 
     /// Serves a command at once, or gives it to a slot.
@@ -219,6 +210,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
         self.tell_asleep(queue, false);
     }
+}
+
+/// Data of a read or a write that is about to begin, for a hint; the command itself validates them.
+#[inline]
+fn moves_of(entry: &Entry) -> Option<Moves> {
+    let (lba, bytes, to_write) = entry.moves()?;
+    Some(Moves { block: lba.0, bytes, to_write })
 }
 
 /// A flag that is set until dropped.

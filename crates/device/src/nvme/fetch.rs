@@ -19,12 +19,12 @@ use super::fused::ALONE;
 use super::queue::{Burst, onward};
 use super::slot::Fused;
 use super::{Controller, QueueKind};
-use crate::ahead::{Ahead, Part};
+use crate::ahead::{Ahead, Moves};
 
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
 
-/// Bytes that a fetcher may move before other tasks have their turn; a command counts as a page at least.
+/// Bytes after which a fetcher leaves a turn to others, between bursts; a command counts as a page or more.
 const EXECUTED_MAX: u32 = 64 * EXECUTED_MIN;
 pub(super) const EXECUTED_MIN: u32 = 4096;
 
@@ -125,7 +125,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let hints = burst.qid != QueueId::ADMIN && self.media.is_immediate();
         let entries = bytes.chunks_exact(ENTRY);
         let entries = entries.map(|bytes| Sqe::ref_from_bytes(bytes).expect("an entry's length"));
-        for sqe in Ahead::new(entries, hints, |sqe, part| self.prefetch_blocks(sqe, part)) {
+        let ask = |moves: Moves, part| moves.prefetch(part, &*self.media);
+        for sqe in Ahead::new(entries, hints, |sqe| self.moves(sqe), ask) {
             let cid = sqe.cid.get();
             self.rt.attach_trace(burst.qid.0, cid);
             let traced = self.rt.is_traced();
@@ -158,19 +159,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Prefetches blocks of a read or write that is about to begin; the command itself validates them.
+    /// Data of a read or a write that is about to begin, for a hint; the command itself validates them.
     #[inline]
-    fn prefetch_blocks(&self, sqe: &Sqe, part: Part) {
+    fn moves(&self, sqe: &Sqe) -> Option<Moves> {
         let to_write = sqe.opcode == opcode::WRITE;
-        let blocks = u32::from(sqe.cdw12.get() as u16) + 1;
-        if (to_write || sqe.opcode == opcode::READ)
-            && let Some(soon) = part.of(blocks.saturating_mul(self.block_bytes), to_write)
-            && let Ok((_, namespace)) = self.active_at(Nsid(sqe.nsid.get()))
-            && let lba = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get())
-            && let Ok(at) = namespace.extent(lba, 1)
-        {
-            self.media.prefetch(at, soon);
+        if !to_write && sqe.opcode != opcode::READ {
+            return None;
         }
+        let (_, namespace) = self.active_at(Nsid(sqe.nsid.get())).ok()?;
+        let lba = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get());
+        let block = namespace.extent(lba, 1).ok()?.block;
+        let blocks = u32::from(sqe.cdw12.get() as u16) + 1;
+        Some(Moves { block, bytes: blocks.saturating_mul(self.block_bytes), to_write })
     }
 
     /// Ends a fetch. Returns false if its queue is being deleted or the controller disabled, and the entries
