@@ -1,8 +1,8 @@
 //! Prefetching for commands that come soon, while those before them are copied.
 //!
 //! Live, a command begins before the next one is looked at, and its copy waits for memory much of its time.
-//! All lines of a burst, asked for at once, would delay its first command. One line of each command of some
-//! pages does not, and then the translations of their addresses are looked up side by side.
+//! All lines of a burst, asked for at once, would delay its first command. One line of each longer command
+//! does not, and the translations of their addresses are then looked up side by side.
 
 use std::iter::Take;
 
@@ -29,8 +29,8 @@ const REST_BYTES: u32 = 2048;
 /// Part of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The first line, for the translation of its address, of data that are longer than a head. Shorter
-    /// data wait less.
+    /// The first line, for the translation of its address, of data that are longer than a head. Shorter data
+    /// gain nothing.
     First,
     /// The first bytes.
     Head,
