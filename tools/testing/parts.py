@@ -78,7 +78,8 @@ def python_sources():
 
 
 def check_tools():
-    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words", "peers"):
+    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words", "peers",
+                 "alternate"):
         run(f"tools/{tool} --self-test")
     run("tools/words")
     try_to("tools/patches --check")

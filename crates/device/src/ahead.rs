@@ -4,8 +4,6 @@
 //! All lines of a burst, asked for at once, would delay its first command. One line of each longer command
 //! does not, and the translations of their addresses are then looked up side by side.
 
-use std::iter::Take;
-
 use media::{Extent, Media, Soon};
 
 /// Distance from a command to the one whose [`Part::First`] is prefetched.
@@ -70,49 +68,22 @@ impl Moves {
     }
 }
 
-/// The entries of a burst, in order. `find` is called once for each, before those that come before it are
-/// returned, and `ask` with the parts that come soon.
-pub(crate) struct Ahead<I, F, A> {
-    entries: I,
+/// Data of the commands that come soon.
+struct Coming<A> {
     /// Moves of an entry, at its number modulo the length.
     found: [Option<Moves>; KEPT],
-    returned: usize,
-    coming: Take<I>,
-    find: F,
     ask: A,
 }
 
-impl<I, F, A> Ahead<I, F, A>
-where
-    I: Iterator + Clone,
-    F: FnMut(I::Item) -> Option<Moves>,
-    A: FnMut(Moves, Part),
-{
-    /// Without `hints`, nothing is asked for.
+impl<A: FnMut(Moves, Part)> Coming<A> {
+    /// Keeps the moves of entry `number`; `None` also after the last entry.
     #[inline(always)]
-    pub fn new(entries: I, hints: bool, find: F, ask: A) -> Ahead<I, F, A> {
-        let coming = entries.clone().take(if hints { usize::MAX } else { 0 });
-        let mut ahead = Ahead { entries, found: [None; KEPT], returned: 0, coming, find, ask };
-        let mut number = 0;
-        while number < FIRSTS && ahead.look_for(number) {
-            number += 1;
-        }
-        (0..HEADS).for_each(|number| ahead.ask_for(number, Part::Head));
-        (0..RESTS).for_each(|number| ahead.ask_for(number, Part::Rest));
-        ahead
-    }
-
-    /// Looks at entry `number`. Returns false after the last one.
-    #[inline(always)]
-    fn look_for(&mut self, number: usize) -> bool {
-        let coming = self.coming.next();
-        let is_one = coming.is_some();
-        self.found[number % KEPT] = coming.and_then(&mut self.find);
+    fn keep(&mut self, number: usize, moves: Option<Moves>) {
+        self.found[number % KEPT] = moves;
         if number > 0 {
             // The head of the first one comes at once.
             self.ask_for(number, Part::First);
         }
-        is_one
     }
 
     #[inline(always)]
@@ -123,23 +94,29 @@ where
     }
 }
 
-impl<I, F, A> Iterator for Ahead<I, F, A>
-where
-    I: Iterator + Clone,
-    F: FnMut(I::Item) -> Option<Moves>,
-    A: FnMut(Moves, Part),
-{
-    type Item = I::Item;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<I::Item> {
-        let entry = self.entries.next()?;
-        let number = self.returned;
-        self.look_for(number + FIRSTS);
-        self.ask_for(number + HEADS, Part::Head);
-        self.ask_for(number + RESTS, Part::Rest);
-        self.returned += 1;
-        Some(entry)
+/// Calls `begin` for each entry of a burst, in order. `find` is called once for each, before `begin` for those
+/// that come before it, and `ask` with the parts that come soon; without `hints`, neither.
+#[inline(always)]
+pub(crate) fn each<I: Iterator + Clone>(
+    entries: I,
+    hints: bool,
+    mut find: impl FnMut(I::Item) -> Option<Moves>,
+    ask: impl FnMut(Moves, Part),
+    mut begin: impl FnMut(I::Item),
+) {
+    if !hints {
+        return entries.for_each(begin);
+    }
+    let mut coming = Coming { found: [None; KEPT], ask };
+    let mut later = entries.clone();
+    (0..FIRSTS).for_each(|number| coming.keep(number, later.next().and_then(&mut find)));
+    (0..HEADS).for_each(|number| coming.ask_for(number, Part::Head));
+    (0..RESTS).for_each(|number| coming.ask_for(number, Part::Rest));
+    for (number, entry) in entries.enumerate() {
+        coming.keep(number + FIRSTS, later.next().and_then(&mut find));
+        coming.ask_for(number + HEADS, Part::Head);
+        coming.ask_for(number + RESTS, Part::Rest);
+        begin(entry);
     }
 }
 
@@ -154,10 +131,10 @@ mod tests {
             |block| (block % 2 == 0).then_some(Moves { block, bytes: 4096, to_write: false });
         let ask = |moves: Moves, part| seen.borrow_mut().push((moves.block, part));
         let mut all = Vec::new();
-        for entry in Ahead::new(0..entries, hints, find, ask) {
+        each(0..entries, hints, find, ask, |entry| {
             assert_eq!(entry, all.len() as u64);
             all.push(seen.take());
-        }
+        });
         assert!(seen.take().is_empty());
         all
     }

@@ -13,7 +13,7 @@ use super::pace::Next;
 use super::queue::{Open, Queue};
 use super::slot::Job;
 use super::{Front, count};
-use crate::ahead::{Ahead, Moves};
+use crate::ahead::{self, Moves};
 
 impl<P: DevicePort, M: Media> Front<P, M> {
     /// Task of a queue's poller: a fetch is always in flight, unless the pace delays it or the queue sleeps.
@@ -161,9 +161,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let entries = entries.map(|bytes| Entry::ref_from_bytes(bytes).expect("an entry's length"));
         let hints = self.media.is_immediate();
         let ask = |moves: Moves, part| moves.prefetch(part, &*self.media);
-        for entry in Ahead::new(entries, hints, moves_of, ask) {
-            self.begin(queue, slots, entry, hints);
-        }
+        ahead::each(entries, hints, moves_of, ask, |entry| self.begin(queue, slots, entry, hints));
         Ok(found)
     }
 

@@ -19,7 +19,7 @@ use super::fused::ALONE;
 use super::queue::{Burst, onward};
 use super::slot::Fused;
 use super::{Controller, QueueKind};
-use crate::ahead::{Ahead, Moves};
+use crate::ahead::{self, Moves};
 
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
@@ -126,36 +126,49 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let entries = bytes.chunks_exact(ENTRY);
         let entries = entries.map(|bytes| Sqe::ref_from_bytes(bytes).expect("an entry's length"));
         let ask = |moves: Moves, part| moves.prefetch(part, &*self.media);
-        for sqe in Ahead::new(entries, hints, |sqe| self.moves(sqe), ask) {
-            let cid = sqe.cid.get();
-            self.rt.attach_trace(burst.qid.0, cid);
-            let traced = self.rt.is_traced();
-            if traced {
-                self.rt.record_at(self.stages.doorbell, seen);
-                self.rt.record(self.stages.fetch);
-            }
-            self.rt.log("device", "fetched", u64::from(burst.qid.0), u64::from(cid));
-            let pairs = burst.qid != QueueId::ADMIN;
-            if pairs && (sqe.flags.fuse() != ALONE || !firsts.is_empty()) {
-                if traced {
-                    self.rt.detach_trace();
-                }
-                self.fuse(burst.qid, *sqe, &mut firsts, slots);
-                continue;
-            }
-            let slot = *slots.last().expect("a slot for every entry");
-            let executed = if hints { self.at_once(slot, sqe) } else { None };
+        let begin = |sqe: &Sqe| self.dispatch(burst.qid, sqe, seen, hints, &mut firsts, slots);
+        ahead::each(entries, hints, |sqe| self.moves(sqe), ask, begin);
+        if !firsts.is_empty() {
+            self.leave_firsts(burst.qid, &mut firsts, slots);
+        }
+    }
+
+    /// Executes a command at once, or gives it to a slot.
+    #[inline(always)]
+    fn dispatch(
+        &self,
+        qid: QueueId,
+        sqe: &Sqe,
+        seen: Time,
+        immediate: bool,
+        firsts: &mut Vec<Sqe>,
+        slots: &mut Vec<u16>,
+    ) {
+        let cid = sqe.cid.get();
+        self.rt.attach_trace(qid.0, cid);
+        let traced = self.rt.is_traced();
+        if traced {
+            self.rt.record_at(self.stages.doorbell, seen);
+            self.rt.record(self.stages.fetch);
+        }
+        self.rt.log("device", "fetched", u64::from(qid.0), u64::from(cid));
+        let pairs = qid != QueueId::ADMIN;
+        if pairs && (sqe.flags.fuse() != ALONE || !firsts.is_empty()) {
             if traced {
                 self.rt.detach_trace();
             }
-            if executed != Some(Status::SUCCESS) || !self.completed_at_once(burst.qid, sqe.id()) {
-                slots.pop();
-                let slot = &self.slots[usize::from(slot)];
-                slot.give(&self.rt, burst.qid, sqe, Fused::Alone, executed);
-            }
+            self.fuse(qid, *sqe, firsts, slots);
+            return;
         }
-        if !firsts.is_empty() {
-            self.leave_firsts(burst.qid, &mut firsts, slots);
+        let slot = *slots.last().expect("a slot for every entry");
+        let executed = if immediate { self.at_once(slot, sqe) } else { None };
+        if traced {
+            self.rt.detach_trace();
+        }
+        if executed != Some(Status::SUCCESS) || !self.completed_at_once(qid, sqe.id()) {
+            slots.pop();
+            let slot = &self.slots[usize::from(slot)];
+            slot.give(&self.rt, qid, sqe, Fused::Alone, executed);
         }
     }
 
