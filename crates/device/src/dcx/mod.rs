@@ -17,6 +17,7 @@
 mod absent;
 mod at_once;
 mod control;
+mod ends;
 mod faulty;
 mod intervals;
 mod io;

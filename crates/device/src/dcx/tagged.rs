@@ -17,6 +17,7 @@ use media::{BlockMetadata, Extent, Labels, Layer, Media, MediaError, Purge};
 use runtime::{Rt, Signal, Stage, stage};
 
 use super::absent::Absent;
+use super::ends::Ends;
 use super::intervals::Intervals;
 
 /// The newest tag and its version. Version zero: no tag.
@@ -316,25 +317,9 @@ impl<M: Media> Tagged<M> {
     fn ends(&self, at: Extent, tell: &mut dyn FnMut(u64)) -> Result<(), MediaError> {
         let Some(grain) = self.grain else { return Ok(()) };
         let bytes = at.blocks * self.media.block_bytes();
-        let mut next = grain - 8;
-        let mut word = [0; 8];
-        self.media.runs(at, &mut |offset, run| {
-            let end = offset + run.len() as u32;
-            while next < end {
-                for byte in next.max(offset)..(next + 8).min(end) {
-                    word[(byte - next) as usize] = run[(byte - offset) as usize];
-                }
-                if end < next + 8 {
-                    return;
-                }
-                tell(u64::from_le_bytes(std::mem::take(&mut word)));
-                next += grain;
-            }
-        })?;
-        while next < bytes {
-            tell(u64::from_le_bytes(std::mem::take(&mut word)));
-            next += grain;
-        }
+        let mut ends = Ends::of(grain);
+        self.media.runs(at, &mut |offset, run| ends.run(offset, run, tell))?;
+        ends.rest(bytes, tell);
         Ok(())
     }
 
@@ -390,6 +375,34 @@ impl<M: Media> Tagged<M> {
             }
             self.eased.changed(&self.rt, seen).await;
         }
+    }
+
+    fn write_counted(
+        &self,
+        at: Extent,
+        grain: u32,
+        fill: &mut dyn FnMut(u32, &mut [u8]),
+    ) -> Result<bool, MediaError> {
+        let mut state = self.state.borrow_mut();
+        let newest = state.tags.last().map(|tag| tag.choice).unwrap_or_default();
+        let is_read = state.tags.iter().any(|tag| tag.readers > 0);
+        if is_read || !state.writing.is_empty() || state.absent.counts_old() {
+            return Ok(false);
+        }
+        let mut ends = Ends::of(grain);
+        let mut met = false;
+        let done = self.media.write_at_once(at, &mut |offset, run| {
+            fill(offset, run);
+            ends.run(offset, run, &mut |end| {
+                state.absent.add(end);
+                met |= state.absent.is_in(newest.tag, end);
+            });
+        });
+        drop(state);
+        if met && newest.version != 0 {
+            self.choose();
+        }
+        done
     }
 
     async fn write_tagged(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
@@ -500,6 +513,19 @@ impl<M: Media> Layer for Tagged<M> {
 
     fn purge(&self) -> Purge<'_> {
         Purge::Unsupported
+    }
+
+    /// With values that are compared, while there is no reader and no other write: the ends of the data are
+    /// looked at where they now are, before anyone can read them.
+    fn write_at_once(
+        &self,
+        at: Extent,
+        fill: &mut dyn FnMut(u32, &mut [u8]),
+    ) -> Result<bool, MediaError> {
+        match self.grain {
+            Some(grain) if self.media.head().is_none() => self.write_counted(at, grain, fill),
+            _ => self.media.write_at_once(at, fill),
+        }
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {

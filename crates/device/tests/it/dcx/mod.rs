@@ -14,3 +14,4 @@ mod rings;
 mod sleep;
 mod stops;
 mod tags;
+mod writes_at_once;
