@@ -4,7 +4,7 @@
 use std::future::{Future, poll_fn};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::task::{Context, Poll};
 
 use bus::live::Shared;
@@ -155,6 +155,9 @@ pub struct Filled {
 /// Lines at the beginning of a copy that are prefetched; the processor finds the rest by itself.
 const PREFETCHED_BYTES: usize = 512;
 
+/// Lone copies that are timed together: the clock is looked at seldom.
+const LONE_COPIES: u64 = 16;
+
 impl Filled {
     /// Writes all of `bytes` bytes, on huge pages where the system has them.
     pub fn new(bytes: usize) -> std::io::Result<Filled> {
@@ -190,6 +193,31 @@ impl Filled {
             std::hint::black_box(outside);
         }
         STD_CLOCK.now().since(begun) / samples.max(1) as u64
+    }
+
+    /// Time of one such copy that has no other beside it, as that of a drive with one command in flight:
+    /// median of means of some copies, of which each begins when others can see all of the one before.
+    pub fn lone_copy(&mut self, bytes: usize, direction: Direction, samples: usize) -> Span {
+        self.buffers.resize(bytes, 0);
+        let places = (self.bytes.len() / bytes) as u64;
+        let mut copy = || {
+            let place = self.rng.below(places) as usize * bytes;
+            let (inside, outside) = (&mut self.bytes[place..place + bytes], &mut self.buffers);
+            match direction {
+                Direction::Read => outside[..bytes].copy_from_slice(inside),
+                Direction::Write => inside.copy_from_slice(&outside[..bytes]),
+            }
+            std::hint::black_box((inside, outside));
+            fence(Ordering::SeqCst);
+        };
+        let mut means: Vec<Span> = (0..samples)
+            .map(|_| {
+                let begun = STD_CLOCK.now();
+                (0..LONE_COPIES).for_each(|_| copy());
+                STD_CLOCK.now().since(begun) / LONE_COPIES
+            })
+            .collect();
+        median(&mut means)
     }
 }
 

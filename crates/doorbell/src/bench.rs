@@ -81,6 +81,8 @@ const ROUNDS: usize = 2_000;
 const MIB: u64 = 1 << 20;
 /// Copies by which a floor is measured: about 10 ms.
 const COPIES: usize = 20_000;
+/// Samples of some copies of which each has no other beside it: a few ms.
+const LONE_COPIES: usize = 200;
 
 /// Bytes and depth of a row.
 const ROWS: [(u64, u32); 6] =
@@ -177,13 +179,28 @@ fn range_table(
     Ok((good, rows))
 }
 
-/// Time of a copy for each row of a range.
-fn floors(span: u64) -> Result<Vec<Span>, String> {
+/// What a row is held against.
+#[derive(Clone, Copy)]
+struct Floor {
+    /// Time of a copy beside others.
+    copy: Span,
+    /// Without others, for a depth of 1.
+    lone: Option<Span>,
+}
+
+/// Times of copies for each row of a range.
+fn floors(span: u64) -> Result<Vec<Floor>, String> {
     let filled = Filled::new(usize::try_from(span).map_err(|error| error.to_string())?);
     let mut filled = filled.map_err(|error| format!("memory of {}: {error}", size_text(span)))?;
     let kinds = [Direction::Read, Direction::Write].into_iter();
-    let each = kinds.flat_map(|kind| ROWS.map(|(bytes, _)| (kind, bytes)));
-    Ok(each.map(|(kind, bytes)| filled.copy(bytes as usize, kind, copies(bytes))).collect())
+    let each = kinds.flat_map(|kind| ROWS.map(|(bytes, depth)| (kind, bytes, depth)));
+    let each = each.map(|(kind, bytes, depth)| {
+        let samples = copies(bytes);
+        let copy = filled.copy(bytes as usize, kind, samples);
+        let mut lone = || filled.lone_copy(bytes as usize, kind, LONE_COPIES);
+        Floor { copy, lone: (depth == 1).then(&mut lone) }
+    });
+    Ok(each.collect())
 }
 
 fn copies(bytes: u64) -> usize {
@@ -196,7 +213,7 @@ fn row(
     range_bytes: u64,
     place: usize,
     job_result: &JobResult,
-    (round, copy): (Span, Span),
+    (round, Floor { copy, lone }): (Span, Floor),
 ) -> model::BenchRow {
     let (bytes, depth) = ROWS[place % ROWS.len()];
     let (kind, stats) = match place < ROWS.len() {
@@ -218,6 +235,7 @@ fn row(
         p99_ns: stats.total.percentile_ns(99_000),
         round_trip_ps: round.0,
         copy_ps: copy.0,
+        lone_copy_ps: lone.map(|lone| lone.0),
         of_copy: iops * copy.0 as f64 / 1e12,
     }
 }
@@ -230,13 +248,17 @@ fn median(mut turns: Vec<model::BenchRow>) -> Option<model::BenchRow> {
 }
 
 const HEAD: &str =
-    "kind   bytes  depth  way      p50 us    p99 us        IOPS  of copy  p50 / trip";
+    "kind   bytes  depth  way      p50 us    p99 us        IOPS  of copy  lone copy  rest us";
 
 fn line(row: &model::BenchRow) -> String {
     let (p50, p99) = (row.p50_ns as f64 / 1e3, row.p99_ns as f64 / 1e3);
-    let trips = row.p50_ns as f64 * 1e3 / row.round_trip_ps as f64;
+    // A lone command takes a round trip and a copy at least; the rest is software.
+    let lone = row.lone_copy_ps.map_or(String::new(), |lone| {
+        let (lone, trip) = (lone as f64 / 1e6, row.round_trip_ps as f64 / 1e6);
+        format!(" {lone:>10.2} {:>8.2}", p50 - trip - lone)
+    });
     format!(
-        "{:<5} {:>6} {:>6}  {:<5} {p50:>9.2} {p99:>9.2} {:>11.0} {:>8.2} {trips:>11.2}",
+        "{:<5} {:>6} {:>6}  {:<5} {p50:>9.2} {p99:>9.2} {:>11.0} {:>8.2}{lone}",
         row.kind, row.bytes, row.depth, row.way, row.iops, row.of_copy
     )
 }

@@ -151,7 +151,7 @@ enum Command {
     /// Enumerate and drive QEMU's PCI and NVMe device models over qtest, without a guest
     #[command(after_help = examples::HARDWARE)]
     Hardware(hardware::Hardware),
-    /// Benchmark this machine: core-to-core round trip, then live reads as multiples of it
+    /// Benchmark this machine: live reads and writes beside its copies and its core-to-core round trip
     #[command(after_help = examples::BENCH)]
     Bench(bench::Bench),
     /// Write a plan for this machine; print predicted and measured latencies

@@ -177,6 +177,8 @@ pub struct BenchRow {
     /// Time of a copy of this size between random places of a filled memory of this range and 32 buffers, on
     /// one core, measured just before.
     pub copy_ps: u64,
+    /// With one in flight: time of such a copy that has no other beside it, median.
+    pub lone_copy_ps: Option<u64>,
     /// Rate, as a part of that of such copies alone.
     pub of_copy: f64,
 }

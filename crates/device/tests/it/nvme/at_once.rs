@@ -22,8 +22,16 @@ const COMMANDS: u64 = 8;
 
 /// Runs a test with host and controller in one thread. The pair's completion queue has `entries` entries.
 fn with_pair(entries: u32, test: impl AsyncFnOnce(&mut Raw<LiveHost>, Pair)) {
+    with_options(Options::default(), async |raw| {
+        let cq = raw.create_cq(1, entries).await;
+        let sq = raw.create_sq(1, 32, 1).await;
+        test(raw, Pair { sq, cq }).await;
+    });
+}
+
+/// As [`with_pair`], without queues for I/O.
+fn with_options(options: Options, test: impl AsyncFnOnce(&mut Raw<LiveHost>)) {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let options = Options::default();
     let shared = Shared::between_threads(1 << 20, BusAddr(1 << 32), options.register_bytes())
         .expect("memory");
     let backing = Backing::Memory;
@@ -35,9 +43,7 @@ fn with_pair(entries: u32, test: impl AsyncFnOnce(&mut Raw<LiveHost>, Pair)) {
     rt.block_on(async {
         raw.enable(Settings::default()).await;
         raw.ask_for_queues().await;
-        let cq = raw.create_cq(1, entries).await;
-        let sq = raw.create_sq(1, 32, 1).await;
-        test(&mut raw, Pair { sq, cq }).await;
+        test(&mut raw).await;
     });
     controller.stop();
 }
@@ -125,4 +131,46 @@ fn failed_commands_are_reported_and_logged_once() {
         let counts = (health.host_reads.get(), health.host_writes.get());
         assert_eq!((counts, health.media_errors.get()), ((0, 0), 0));
     });
+}
+
+/// Commands of a burst are executed one after the other where they are fetched, so that another queue waits for
+/// all of them, and for no more: not for the next burst of a queue that stays full.
+#[test]
+fn lone_command_waits_for_one_burst_of_a_full_queue() {
+    for burst in [1, 8, 16] {
+        let options = Options {
+            slots: 256,
+            fetch_max: burst,
+            arbitration_burst: Some(burst),
+            ..Options::default()
+        };
+        with_options(options, async |raw| {
+            let mut cq = raw.create_cq(1, 256).await;
+            let (mut full, mut lone) =
+                (raw.create_sq(1, 256, 1).await, raw.create_sq(2, 32, 1).await);
+            let (_, data) = raw.page();
+            let read = |raw: &Raw<LiveHost>, sq: &mut Sq| {
+                raw.store(sq, &io::read(raw.cid(), NS, Lba(1), 1, false, data));
+            };
+            // The lone queue's turn is over, so that the full one's comes first.
+            for sq in [&mut full, &mut lone] {
+                read(raw, sq);
+                raw.ring(sq);
+                raw.next(&mut cq).await;
+            }
+            (0..200).for_each(|_| read(raw, &mut full));
+            (0..2).for_each(|_| read(raw, &mut lone));
+            raw.ring(&full);
+            raw.ring(&lone);
+            let mut order = Vec::new();
+            for _ in 0..202 {
+                order.push(raw.next(&mut cq).await.sq_id.get());
+            }
+            let first = order.iter().position(|qid| *qid == 2).expect("it was served");
+            // The lone queue may be ahead by the command that it had before.
+            assert!((1..=burst as usize + 1).contains(&first), "{burst}: {first}");
+            let last = order.iter().rposition(|qid| *qid == 2).expect("it was served");
+            assert!(last <= 2 * burst as usize + 2, "{burst}: {last}");
+        });
+    }
 }
