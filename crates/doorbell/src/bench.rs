@@ -179,7 +179,7 @@ fn range_table(
     Ok((good, rows))
 }
 
-/// What a row is held against.
+/// Times of copies that a row is compared with.
 #[derive(Clone, Copy)]
 struct Floor {
     /// Time of a copy beside others.

@@ -51,7 +51,7 @@ mod tests {
 
     /// Three runs, cut at all places, with a hole before the last one or without.
     #[test]
-    fn ends_are_those_of_whole_data_wherever_runs_are_cut() {
+    fn ends_of_runs_are_those_of_whole_data() {
         let data: Vec<u8> = (1..=96).collect();
         let end = |granule: &[u8]| u64::from_le_bytes(*granule.last_chunk().expect("eight"));
         for grain in [8, 24, 32, 96] {
