@@ -331,7 +331,7 @@ PARTS = (
     Part("block", "2.5", check_block, column=BACKGROUND,
          tools=("verilator", "iverilog", "yosys", "c++", needs.VENV)),
     Part("speed", "0.1", check_speed, after=("release",)),
-    Part("instructions", "1.75", check_instructions, after=("release",), tools=("valgrind",)),
+    Part("instructions", "1.35", check_instructions, after=("release",), tools=("valgrind",)),
     Part("repeat", "0.1", check_repeat, after=("release",)),
     Part("papers", "0.75", check_papers, after=("release",)),
     Part("power-cuts", "0.5", check_power_cuts, column=BACKGROUND, after=("release",)),

@@ -94,8 +94,8 @@ impl<A: FnMut(Moves, Part)> Coming<A> {
     }
 }
 
-/// Calls `begin` for each entry of a burst, in order. `find` is called once for each, before `begin` for those
-/// that come before it, and `ask` with the parts that come soon; without `hints`, neither.
+/// Calls `begin` for each entry of a burst, in order. `find` is called once for each, before `begin` for
+/// those before it, and `ask` with the parts that come soon; without `hints`, neither.
 #[inline(always)]
 pub(crate) fn each<I: Iterator + Clone>(
     entries: I,

@@ -133,8 +133,8 @@ fn failed_commands_are_reported_and_logged_once() {
     });
 }
 
-/// Commands of a burst are executed one after the other where they are fetched, so that another queue waits for
-/// all of them, and for no more: not for the next burst of a queue that stays full.
+/// Commands of a burst are executed one after the other where they are fetched, so that another queue waits
+/// for all of them, and for no more: not for the next burst of a queue that stays full.
 #[test]
 fn lone_command_waits_for_one_burst_of_a_full_queue() {
     for burst in [1, 8, 16] {
