@@ -197,8 +197,8 @@ fn floors(span: u64) -> Result<Vec<Floor>, String> {
     let each = each.map(|(kind, bytes, depth)| {
         let samples = copies(bytes);
         let copy = filled.copy(bytes as usize, kind, samples);
-        let mut lone = || filled.lone_copy(bytes as usize, kind, LONE_COPIES);
-        Floor { copy, lone: (depth == 1).then(&mut lone) }
+        let lone = (depth == 1).then(|| filled.lone_copy(bytes as usize, kind, LONE_COPIES));
+        Floor { copy, lone }
     });
     Ok(each.collect())
 }
@@ -247,18 +247,19 @@ fn median(mut turns: Vec<model::BenchRow>) -> Option<model::BenchRow> {
     (middle < turns.len()).then(|| turns.swap_remove(middle))
 }
 
-const HEAD: &str =
-    "kind   bytes  depth  way      p50 us    p99 us        IOPS  of copy  lone copy  rest us";
+const HEAD: &str = "kind   bytes  depth  way      p50 us    p99 us        IOPS  of copy  p50 / trip  \
+                    lone copy  rest us";
 
 fn line(row: &model::BenchRow) -> String {
     let (p50, p99) = (row.p50_ns as f64 / 1e3, row.p99_ns as f64 / 1e3);
-    // A lone command takes a round trip and a copy at least; the rest is software.
+    let trips = row.p50_ns as f64 * 1e3 / row.round_trip_ps as f64;
+    // A lone command takes a round trip and a copy at least; what the rest is, is not known.
     let lone = row.lone_copy_ps.map_or(String::new(), |lone| {
         let (lone, trip) = (lone as f64 / 1e6, row.round_trip_ps as f64 / 1e6);
         format!(" {lone:>10.2} {:>8.2}", p50 - trip - lone)
     });
     format!(
-        "{:<5} {:>6} {:>6}  {:<5} {p50:>9.2} {p99:>9.2} {:>11.0} {:>8.2}{lone}",
+        "{:<5} {:>6} {:>6}  {:<5} {p50:>9.2} {p99:>9.2} {:>11.0} {:>8.2} {trips:>11.2}{lone}",
         row.kind, row.bytes, row.depth, row.way, row.iops, row.of_copy
     )
 }

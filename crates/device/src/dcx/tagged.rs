@@ -4,7 +4,7 @@
 //! because
 //! 1. a tag is a value that no granule ends with, including those of writes in flight ([`super::absent`]);
 //! 2. a write that contains a tag in use waits until that version is no longer the newest, so that it gains
-//!    no readers, and has none left;
+//!    no readers, and has none left; one executed at once finds no readers, and replaces the newest tag;
 //! 3. overlapping writes are serialized, so that a write replaces exactly the contents that it read.
 //!
 //! It is a medium around the medium, which NVMe and DC Express share, so that no write bypasses it.
