@@ -2,7 +2,8 @@
 //!
 //! Live, a command begins before the next one is looked at, and its copy waits for memory much of its time.
 //! All lines of a burst, asked for at once, would delay its first command. One line of each longer command
-//! does not, and the translations of their addresses are then looked up side by side.
+//! does not, and the translations of their addresses are then looked up side by side. A lone command's copy
+//! comes at once: of long data, only that translation is worth asking for.
 
 use media::{Extent, Media, Soon};
 
@@ -59,6 +60,12 @@ impl Moves {
         Some(Soon { from, bytes: (self.bytes - from).min(most), to_write: self.to_write })
     }
 
+    /// What is prefetched of a command that has no other beside it.
+    #[inline]
+    fn lone_part(self) -> Part {
+        if self.bytes > HEAD_BYTES { Part::First } else { Part::Head }
+    }
+
     /// A hint to the medium, which has the first block.
     #[inline]
     pub fn prefetch(self, part: Part, media: &impl Media) {
@@ -101,14 +108,21 @@ pub(crate) fn each<I: Iterator + Clone>(
     entries: I,
     hints: bool,
     mut find: impl FnMut(I::Item) -> Option<Moves>,
-    ask: impl FnMut(Moves, Part),
+    mut ask: impl FnMut(Moves, Part),
     mut begin: impl FnMut(I::Item),
 ) {
-    if !hints {
+    let mut later = entries.clone();
+    let is_lone = entries.clone().nth(1).is_none();
+    if hints
+        && is_lone
+        && let Some(moves) = later.next().and_then(&mut find)
+    {
+        ask(moves, moves.lone_part());
+    }
+    if !hints || is_lone {
         return entries.for_each(begin);
     }
     let mut coming = Coming { found: [None; KEPT], ask };
-    let mut later = entries.clone();
     (0..FIRSTS).for_each(|number| coming.keep(number, later.next().and_then(&mut find)));
     (0..HEADS).for_each(|number| coming.ask_for(number, Part::Head));
     (0..RESTS).for_each(|number| coming.ask_for(number, Part::Rest));
@@ -144,7 +158,7 @@ mod tests {
         use Part::{First, Head, Rest};
         let few = vec![(2, First), (0, Head), (0, Rest), (2, Head)];
         assert_eq!(asked(4, true), [few, vec![(2, Rest)], vec![], vec![]]);
-        assert_eq!(asked(1, true), [vec![(0, Head), (0, Rest)]]);
+        assert_eq!(asked(1, true), [vec![(0, First)]]);
         assert_eq!(asked(3, false), [vec![], vec![], vec![]]);
         assert_eq!(asked(0, true), Vec::<Vec<_>>::new());
 
@@ -166,14 +180,19 @@ mod tests {
 
     #[test]
     fn parts_lie_inside_the_access() {
-        for (bytes, first, head, rest) in
-            [(512, 0, 512, 0), (1024, 64, 512, 512), (4096, 64, 512, 2048), (32, 0, 32, 0)]
-        {
+        use Part::{First, Head};
+        for (bytes, first, head, rest, lone) in [
+            (512, 0, 512, 0, Head),
+            (1024, 64, 512, 512, First),
+            (4096, 64, 512, 2048, First),
+            (32, 0, 32, 0, Head),
+        ] {
             for to_write in [false, true] {
                 let part = |part| Moves { block: 9, bytes, to_write }.part(part);
                 let soon = |from, bytes| (bytes > 0).then_some(Soon { from, bytes, to_write });
-                assert_eq!(part(Part::First), soon(0, first));
-                assert_eq!(part(Part::Head), soon(0, head));
+                assert_eq!(part(First), soon(0, first));
+                assert_eq!(part(Head), soon(0, head));
+                assert_eq!(Moves { block: 9, bytes, to_write }.lone_part(), lone);
                 assert_eq!(part(Part::Rest), soon(HEAD_BYTES, if to_write { 0 } else { rest }));
             }
         }
