@@ -60,7 +60,7 @@ impl Moves {
         Some(Soon { from, bytes: (self.bytes - from).min(most), to_write: self.to_write })
     }
 
-    /// What is prefetched of a command that has no other beside it.
+    /// The part that is prefetched of a command that has no other beside it.
     #[inline]
     fn lone_part(self) -> Part {
         if self.bytes > HEAD_BYTES { Part::First } else { Part::Head }
