@@ -14,6 +14,10 @@ use runtime::{Pool, Rt, Signal, Span};
 
 use crate::{InitError, register};
 
+/// Shortest time limit of enabling and of disabling, whatever the time-out of a command is: a device that is
+/// given up for a pause of its own is gone for good. It is the unit of NVMe's CAP.TO.
+const READY_MIN: Span = Span::ms(500);
+
 /// The state of a ring or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -91,8 +95,12 @@ impl Lifecycle {
 pub(crate) trait HasLifecycle<P: HostPort> {
     fn lifecycle(&self) -> &Lifecycle;
     fn port(&self) -> &P;
-    /// Time limit for enabling and for disabling.
+    /// Limit of a wait for one command.
     fn timeout(&self) -> Span;
+    /// Time limit for enabling and for disabling.
+    fn ready_within(&self) -> Span {
+        self.timeout().max(READY_MIN)
+    }
     /// Offset of the status register, which reads zero once the device has stopped.
     fn status(&self) -> u32;
     /// Programs the memory addresses, and waits until the device is ready.
@@ -136,7 +144,7 @@ pub(crate) trait HasLifecycle<P: HostPort> {
         if self.is_dead() || found == u32::MAX {
             return InitError::Gone { register: "STATUS" };
         }
-        InitError::NotReady { register: "STATUS", found, expected, waited: self.timeout() }
+        InitError::NotReady { register: "STATUS", found, expected, waited: self.ready_within() }
     }
 
     /// Disables it. After `Ok` the device no longer accesses host memory.
@@ -144,7 +152,7 @@ pub(crate) trait HasLifecycle<P: HostPort> {
         self.set_state(State::Resetting);
         self.request_disable();
         let idle = |value: u32| (value == 0).then_some(());
-        match register::until(self.port(), self.status(), self.timeout(), idle).await {
+        match register::until(self.port(), self.status(), self.ready_within(), idle).await {
             Ok(()) => {
                 self.on_disabled();
                 Ok(())

@@ -80,7 +80,7 @@ impl<P: HostPort> HasLifecycle<P> for Ring<P> {
             let status = Status::from_bits(value);
             (status.ready() && value != u32::MAX).then_some(status)
         };
-        match register::until(&self.port, STATUS, self.options.timeout, ready).await {
+        match register::until(&self.port, STATUS, self.ready_within(), ready).await {
             Ok(status) if status.violation() == 0 => {
                 self.announced.set(0);
                 self.open();

@@ -97,7 +97,8 @@ pub struct QueueOptions {
     pub max_latency: Span,
     /// Retries of a timed-out read with other tags, before it is sent through the other driver.
     pub retries: u32,
-    /// Time-out of a write, of a fence, and of enabling or disabling the queue.
+    /// Time-out of a write, of a fence, and, if it is longer than half a second, of enabling or disabling the
+    /// queue.
     pub timeout: Span,
     /// True if the device may stop polling when idle; the driver then rings a doorbell.
     pub may_sleep: bool,

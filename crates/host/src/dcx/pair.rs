@@ -28,7 +28,7 @@ pub struct Counters {
     pub reports: u64,
     /// Invalid reports, which were ignored.
     pub protocol_errors: u64,
-    /// Reads that timed out and were retried.
+    /// Reads that were older than their time-out.
     pub timeouts: u64,
     /// Reads rejected because the device had replaced their tag.
     pub stale_tags: u64,
@@ -270,7 +270,7 @@ impl<P: HostPort> HasLifecycle<P> for Pair<P> {
             let status = Status::from_bits(value);
             (status.ready() && value != u32::MAX).then_some(status)
         };
-        match register::until(&self.port, group.status, self.options.timeout, ready).await {
+        match register::until(&self.port, group.status, self.ready_within(), ready).await {
             Ok(status) if !status.fault() => {
                 self.recent_errors.set(0);
                 self.open();

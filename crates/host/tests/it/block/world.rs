@@ -17,7 +17,7 @@ use crate::common::{bus_spec, cost};
 use super::fake::{BLOCK_BYTES, Fake, Traits};
 
 /// Upper bound of a request, whatever the device does.
-pub const BOUND: Span = Span::ms(200);
+pub const BOUND: Span = Span::ms(700);
 
 pub const COMPLETIONS: [Completion; 2] = [Completion::Polled, Completion::Interrupt { vector: 0 }];
 

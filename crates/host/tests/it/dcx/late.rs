@@ -173,7 +173,7 @@ fn buffers_quarantined_if_device_does_not_stop() {
                 core::future::pending::<()>().await;
             };
             let runtime::Either::First((buffer, result)) =
-                world.within(Span::ms(100), runtime::race(read, reset)).await
+                world.within(Span::ms(600), runtime::race(read, reset)).await
             else {
                 unreachable!("the reset waits for ever")
             };

@@ -21,10 +21,31 @@ fn queue_enable_timeout_reports_not_ready() {
             let (driver, queue) = world.try_queue(options(2)).await;
             let error = queue.err().expect("it does not enable");
             assert!(matches!(error, InitError::NotReady { register: "STATUS", .. }), "{error}");
-            assert!(world.rt.now().since(begin) <= Span::ms(3));
+            // The time-out of a command is 2 ms; a device has longer to become ready.
+            assert!(world.rt.now().since(begin) <= Span::ms(501));
             driver.stop().await.expect("it goes off");
         });
     }
+}
+
+/// A device that starts and stops more slowly than a command may take is reset, and not given up.
+#[test]
+fn command_timeout_does_not_limit_enable_and_disable() {
+    let slow = Turns::After(Span::us(50));
+    let io = |_, _: &_| Answer::Never;
+    let traits =
+        Traits { on: slow, off: slow, fences: false, io: Box::new(io), ..Traits::default() };
+    let world = World::new(None, traits);
+    world.rt.block_on(async {
+        let options = QueueOptions { timeout: Span::us(2), max_latency: Span::us(4), ..options(2) };
+        let (driver, queue) = world.queue(options).await;
+        for lba in 0..4 {
+            drop(world.read(&queue, lba, 4096).await);
+        }
+        // Four tries of each read; the last reset may still go on.
+        assert!(queue.counters().resets >= 15, "{:?}", queue.counters());
+        driver.stop().await.expect("it goes off");
+    });
 }
 
 #[test]
