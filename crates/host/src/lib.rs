@@ -136,8 +136,12 @@ pub fn quarantine(buffer: &Buffer) {
 
 /// A block device: the interface of every driver.
 ///
+/// A read or a write returns the buffer that it was given, and the device no longer accesses it: callers may
+/// keep [parts](Buffer::part) of it. After [`Kind::Gone`] the device may still write to it.
+///
 /// All futures may be dropped at any await. The command then continues without an owner: its buffer and its
-/// slot stay in use until the device has completed it, or can no longer write.
+/// slot stay in use until the device has completed it, or can no longer write. Until then callers must not
+/// use parts of that buffer.
 pub trait BlockDevice {
     /// Geometry, constant while the device is in use.
     fn geometry(&self) -> Geometry;

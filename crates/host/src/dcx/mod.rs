@@ -22,11 +22,15 @@
 //!
 //! # Limits of a time-out
 //!
-//! A read that took too long may have collided (its data ends with the tag) or may still be in flight. Its
-//! buffer stays with its slot, and the retry uses another buffer, until
+//! A read that took too long may have collided (its data ends with the tag), may still be in flight, or the
+//! host was away and its data are there. Time does not tell these apart, so a time-out ends no read: it sends
+//! a fence. The slot and the buffer stay with the read until
 //! * its tags vanish after all, or a report arrives;
-//! * a fence that was sent after it is reported;
+//! * a fence that was sent after it is reported: if its tags are still there, it is retried with another tag;
 //! * the queue has been disabled.
+//!
+//! So the buffer that was given comes back, and the device no longer writes to it: the caller may keep parts
+//! of it ([`bus::Buffer::part`]).
 //!
 //! # Requirements on other crates
 //!
@@ -95,7 +99,7 @@ pub struct QueueOptions {
     /// Longest service time of the device for one read. The read time-out is this times the depth (Vučinić et
     /// al., section 3.1).
     pub max_latency: Span,
-    /// Retries of a timed-out read with other tags, before it is sent through the other driver.
+    /// Retries of a lost read with other tags, before it is sent through the other driver.
     pub retries: u32,
     /// Time-out of a write, of a fence, and, if it is longer than half a second, of enabling or disabling the
     /// queue.

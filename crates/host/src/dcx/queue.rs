@@ -83,12 +83,12 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
     /// Reads blocks from `lba` until `into` is full.
     ///
     /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
-    /// [`Geometry::transfer_bytes_max`]. A buffer of its length comes back with the result: another one if
-    /// the read was retried while the device might still write to the first. If this future is dropped, the
-    /// buffer goes back to its arena when the device can no longer write to it.
+    /// [`Geometry::transfer_bytes_max`]. It comes back with the result, when the device can no longer write
+    /// to it. If this future is dropped, it goes back to its arena then.
     ///
     /// Takes at most `retries + 1` time-outs (each up to an eighth longer than
-    /// [`read_timeout`](super::QueueOptions::read_timeout)) and one read through the other driver.
+    /// [`read_timeout`](super::QueueOptions::read_timeout)), with a fence or a reset behind each, and one
+    /// read through the other driver.
     pub fn read(
         &self,
         lba: Lba,
@@ -132,8 +132,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
         let (pair, port, bytes) = (&self.pair, self.pair.port(), into.bytes());
         let (mut buffer, mut begun) = (into, None);
-        let (mut late, mut stale) = (0, 0);
-        while late <= pair.options.retries && stale <= STALE_TAGS_MAX {
+        let (mut lost, mut stale) = (0, 0);
+        while lost <= pair.options.retries && stale <= STALE_TAGS_MAX {
             let slot = self.slot(&mut begun).await;
             let (at, marks) = (buffer.at(), pair.tagger.choose(&buffer, &pair.notice));
             // First the tags, then the command; from here on the device may write.
@@ -142,39 +142,22 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
             let access = Access { lba, bytes: bytes as u32, at };
             let command =
                 Command::Read { access, tag_version: marks.version, wide: marks.tag.is_wide() };
-            match self.run(&slot, command, Some((at, marks))).await {
-                Ok(End::Done(Ok(()))) => return (slot.release().expect("kept"), Ok(())),
-                Ok(End::Done(Err(Code::STALE_TAG))) => {
+            let end = self.run(&slot, command, Some((at, marks))).await;
+            // From here on the device writes no more, unless it is gone.
+            buffer = slot.release().expect("kept since this call");
+            match end {
+                Ok(Ok(())) => return (buffer, Ok(())),
+                Ok(Err(Code::STALE_TAG)) => {
                     pair.count(|counters| counters.stale_tags += 1);
                     stale += 1;
-                    buffer = slot.release().expect("kept");
                 }
-                Ok(End::Done(Err(code))) => {
-                    return (
-                        slot.release().expect("kept"),
-                        Err(IoError::reported(code, Some(lba))),
-                    );
-                }
-                Ok(End::Late) => {
-                    // Its data ends with the tag, or is still in flight.
-                    pair.count(|counters| counters.timeouts += 1);
+                Ok(Err(code)) => return (buffer, Err(IoError::reported(code, Some(lba)))),
+                // Its tags were still present when a fence was passed, or it was lost in a reset.
+                Err(Kind::TimedOut | Kind::Reset) => {
                     pair.tagger.draw();
-                    late += 1;
-                    buffer = self.another(slot).await;
+                    lost += 1;
                 }
-                Ok(End::Lost) => {
-                    // Lost in a reset, or its tags were still present when a fence was passed.
-                    pair.tagger.draw();
-                    late += 1;
-                    buffer = slot.release().expect("kept");
-                    if pair.lifecycle.state() == State::Gone {
-                        // The device may still write to the buffer: it must not be used by the other driver.
-                        return (buffer, Err(IoError::of(Kind::Gone, Some(lba))));
-                    }
-                }
-                Err(kind) => {
-                    return (slot.release().expect("kept"), Err(IoError::of(kind, Some(lba))));
-                }
+                Err(kind) => return (buffer, Err(IoError::of(kind, Some(lba)))),
             }
         }
         pair.count(|counters| counters.gave_up += 1);
@@ -200,22 +183,10 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
             let slot = self.slot(&mut begun).await;
             let access = Access { lba, bytes: buffer.bytes() as u32, at: buffer.at() };
             slot.keep(buffer);
-            let mut otherwise = Kind::Reset;
-            let end = match self.run(&slot, Command::Write { access, fua }, None).await {
-                // Its result is unknown until the fence behind it is passed. It is not retried before,
-                // because the retry could land after a later write.
-                Ok(End::Late) => {
-                    otherwise = Kind::TimedOut;
-                    Ok(slot.end_of_quarantine().await)
-                }
-                end => end,
-            };
+            let end = self.run(&slot, Command::Write { access, fua }, None).await;
             buffer = slot.release().expect("kept since this call");
             let kind = match end {
-                Ok(End::Done(end)) => {
-                    return (buffer, end.map_err(|code| IoError::reported(code, Some(lba))));
-                }
-                Ok(End::Late | End::Lost) => self.why_lost(otherwise),
+                Ok(end) => return (buffer, end.map_err(|code| IoError::reported(code, Some(lba)))),
                 Err(kind) => kind,
             };
             // A fence was passed or the queue was reset, and the device is done with it: repeating the same
@@ -228,13 +199,14 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         }
     }
 
-    /// Runs one command to its end.
+    /// Runs one command to its end: its tags vanish, it is reported, or it is lost. A late command is lost
+    /// when the fence behind it is passed or the queue is reset: until then the device may still write.
     async fn run(
         &self,
         slot: &Claim<'_>,
         command: Command,
         marks: Option<(wire::BusAddr, Marks)>,
-    ) -> Result<End, Kind> {
+    ) -> Result<Result<(), Code>, Kind> {
         let (pair, port) = (&self.pair, self.pair.port());
         port.spend(self.costs.submit).await;
         self.ready().await?;
@@ -247,19 +219,10 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
             port.spend(context_switch).await;
         }
         port.spend(self.costs.complete).await;
-        Ok(end)
-    }
-
-    /// Allocates another buffer for a read whose buffer the device may still write to. If there is no memory,
-    /// waits for the old buffer.
-    async fn another(&self, slot: Claim<'_>) -> Buffer {
-        let bytes = slot.buffer_bytes();
-        match self.pair.port().arena().buffer(bytes) {
-            Ok(other) => other,
-            Err(_) => {
-                slot.end_of_quarantine().await;
-                slot.release().expect("kept since the call")
-            }
+        match end {
+            End::Done(end) => Ok(end),
+            End::Lost if slot.is_late() => Err(self.why_lost(Kind::TimedOut)),
+            End::Lost => Err(self.why_lost(Kind::Reset)),
         }
     }
 

@@ -3,9 +3,9 @@
 //! ```text
 //!             claim          launch          tags, report         let go
 //!     Free ──────────► Claimed ──────► Flying ──────────► Done ──────────► Free
-//!      ▲                 │               │ │ abandon        let go │ launch again
-//!      │     let go      │   too late,   │ └──────────► Lost ──────┴──────► ...
-//!      ├─────────────────┘   or let go   ▼
+//!      ▲                 │               │ │ fence, abandon        let go │ launch again
+//!      │     let go      │    let go     │ └──────────► Lost ──────┴──────► ...
+//!      ├─────────────────┘               ▼
 //!      └── tags, report, fence, abandon ── Quarantined
 //! ```
 //!
@@ -42,7 +42,7 @@ enum Stage {
     Quarantined,
     /// Ended; the owner has not noticed yet.
     Done,
-    /// The queue was disabled with the command in flight; the owner has not noticed yet.
+    /// A fence behind it was passed, or the queue was disabled; the owner has not noticed yet.
     Lost,
 }
 
@@ -71,8 +71,6 @@ struct Slot {
     /// Number of watchdog checks that found this command in flight, and the number after which it is late.
     looks: Cell<u32>,
     patience: Cell<u32>,
-    /// True if the command is late.
-    late: Cell<bool>,
     end: Cell<Result<(), Code>>,
     owner: Cell<Option<Parked>>,
     buffer: Cell<Option<Buffer>>,
@@ -83,9 +81,7 @@ struct Slot {
 pub(super) enum End {
     /// Completed, or ended by a report.
     Done(Result<(), Code>),
-    /// Late. The slot and its buffer stay with the device.
-    Late,
-    /// The queue was disabled with the command in flight.
+    /// A fence behind it was passed, or the queue was disabled, and it had not ended.
     Lost,
 }
 
@@ -119,7 +115,6 @@ impl Slots {
             rest: Cell::new(None),
             looks: Cell::new(0),
             patience: Cell::new(0),
-            late: Cell::new(false),
             end: Cell::new(Ok(())),
             owner: Cell::new(None),
             buffer: Cell::new(None),
@@ -277,16 +272,17 @@ impl Slots {
         }
     }
 
-    /// Counts a watchdog check. Wakes the owners of commands that became late; returns the number of late
-    /// commands, with or without an owner.
-    pub fn tick(&self, rt: &Rt) -> u32 {
+    /// Counts a watchdog check; calls `timed_out` for each read that became late. Returns the number of late
+    /// commands, with or without an owner: each stays in flight until it ends, or a fence is passed.
+    pub fn tick(&self, mut timed_out: impl FnMut()) -> u32 {
         let mut late = 0;
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
-            slot.looks.set(slot.looks.get() + 1);
-            if slot.looks.get() > slot.patience.get() {
+            let was_late = slot.is_late();
+            slot.looks.set(slot.looks.get().saturating_add(1));
+            if slot.is_late() {
                 late += 1;
-                if !slot.late.replace(true) {
-                    slot.wake(rt);
+                if !was_late && slot.rest.get().is_some() {
+                    timed_out();
                 }
             }
         }
@@ -309,6 +305,10 @@ impl Slots {
 impl Slot {
     fn is_in_flight(&self) -> bool {
         matches!(self.stage.get(), Stage::Flying | Stage::Quarantined)
+    }
+
+    fn is_late(&self) -> bool {
+        self.looks.get() > self.patience.get()
     }
 
     fn wake(&self, rt: &Rt) {
@@ -338,14 +338,6 @@ impl Claim<'_> {
         self.slot().buffer.set(Some(buffer));
     }
 
-    /// Length of its buffer in bytes.
-    pub fn buffer_bytes(&self) -> usize {
-        let buffer = self.slot().buffer.take();
-        let bytes = buffer.as_ref().map_or(0, Buffer::bytes);
-        self.slot().buffer.set(buffer);
-        bytes
-    }
-
     /// Takes the buffer back, if any. The device has ended the command, or never received one.
     pub fn release(&self) -> Option<Buffer> {
         assert!(!self.slot().is_in_flight(), "the device may still write");
@@ -360,7 +352,6 @@ impl Claim<'_> {
         slot.command.set(command);
         slot.looks.set(0);
         slot.patience.set(patience);
-        slot.late.set(false);
         slot.stage.set(Stage::Flying);
         let Some((buffer, Marks { tag, mut places, .. })) = marks else { return };
         let first = places.next().expect("a buffer has at least one tag");
@@ -369,13 +360,12 @@ impl Claim<'_> {
         self.slots.flying.borrow_mut().push(Flight { at, tag, index: self.index });
     }
 
-    /// Waits until the command has ended or is late.
+    /// Waits until the command has ended: the device can no longer write to its buffer, or is gone.
     pub async fn end(&self) -> End {
         let slot = self.slot();
         poll_fn(|cx| match slot.stage.get() {
             Stage::Done => Poll::Ready(End::Done(slot.end.get())),
             Stage::Lost => Poll::Ready(End::Lost),
-            _ if slot.late.get() => Poll::Ready(End::Late),
             _ => {
                 slot.owner.set(Some(self.rt.park(cx)));
                 Poll::Pending
@@ -384,18 +374,9 @@ impl Claim<'_> {
         .await
     }
 
-    /// Waits until the device can no longer write to the buffer of a late command.
-    pub async fn end_of_quarantine(&self) -> End {
-        let slot = self.slot();
-        poll_fn(|cx| match slot.stage.get() {
-            Stage::Done => Poll::Ready(End::Done(slot.end.get())),
-            Stage::Lost => Poll::Ready(End::Lost),
-            _ => {
-                slot.owner.set(Some(self.rt.park(cx)));
-                Poll::Pending
-            }
-        })
-        .await
+    /// Returns true if the watchdog has found the command late.
+    pub fn is_late(&self) -> bool {
+        self.slot().is_late()
     }
 
     fn slot(&self) -> &Slot {

@@ -1,8 +1,8 @@
 //! Watchdog: late reads, fences, unresponsive devices.
 //!
 //! ```text
-//!   a read is older than its time-out ──► retried with another tag and buffer
-//!                  └────────────────────► a fence is sent, if none is in flight
+//!   a read is older than its time-out ──► a fence is sent, if none is in flight
+//!   the fence is passed ──► reads before it whose tags are still there are retried with another tag
 //!   the fence is older than the time-out ──► the queue is disabled and enabled
 //!   it cannot be disabled ──► gone
 //! ```
@@ -36,7 +36,7 @@ pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
             pair.give_up();
             continue;
         }
-        if pair.slots.tick(pair.rt()) > 0 {
+        if pair.slots.tick(|| pair.count(|counters| counters.timeouts += 1)) > 0 {
             pair.send_fence();
         }
         if pair.fence.get() == fence && fence.is_some() {

@@ -1,11 +1,11 @@
-//! Memory ordering of DC Express tags and of the sleep and doorbell fences, checked with loom for every order
-//! that the language allows.
+//! Memory ordering of DC Express tags, of the hand-over of a buffer after a time-out, and of the sleep and
+//! doorbell fences, checked with loom for every order that the language allows.
 //!
-//! Mirrors, access by access, the driver (`Marks::mark`, `Commands::push`, `Slot::settles`, `Pair::submit`)
-//! and the live device (`LiveDevice::{fetch, write, publish}`, `Front::sleep`). Copies are word by word and
-//! relaxed, like those of `bus::Memory`; the last word of an entry, of a packet and of a transfer is stored
-//! with release and loaded with acquire. Each variant with a part removed must fail, or these tests would
-//! prove nothing.
+//! Mirrors, access by access, the driver (`Marks::mark`, `Commands::push`, `Slot::settles`, `Pair::submit`,
+//! `Reports::take`) and the live device (`LiveDevice::{fetch, write, publish}`, `Front::sleep`). Copies are
+//! word by word and relaxed, like those of `bus::Memory`; the last word of an entry, of a packet and of a
+//! transfer is stored with release and loaded with acquire. Each variant with a part removed must fail, or
+//! these tests would prove nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -218,4 +218,112 @@ fn missing_driver_fence_loses_command() {
 #[should_panic(expected = "a command is lost")]
 fn missing_device_fence_loses_command() {
     sleep(true, false);
+}
+
+/// When the driver takes a late read's buffer back.
+#[derive(Clone, Copy, PartialEq)]
+enum Back {
+    /// When its tag has vanished, or a fence behind it was reported.
+    Ended,
+    /// At the time-out, whether it has ended or not.
+    TimedOut,
+    /// When a fence was reported that was sent before it.
+    FencedBefore,
+}
+
+/// Tag of the second read.
+const OTHER: u32 = 0x7a68;
+
+/// A ring of three entries (LBA, zero for a fence; number), a buffer, and the number of the fence reported.
+#[derive(Default)]
+struct Shared {
+    ring: [(AtomicU32, AtomicU32); 3],
+    buffer: [AtomicU32; 2],
+    report: AtomicU32,
+}
+
+impl Shared {
+    fn push(&self, number: usize, lba: u32) {
+        let (at, flag) = &self.ring[number - 1];
+        at.store(lba, Relaxed);
+        flag.store(number as u32, Release);
+    }
+
+    /// The device: commands in order of the ring, as far as it finds them in `looks` more checks.
+    fn serve(&self, mut looks: u32) {
+        let mut number = 1;
+        while looks > 0 && number <= self.ring.len() {
+            let (at, flag) = &self.ring[number - 1];
+            if flag.load(Acquire) != number as u32 {
+                (looks, _) = (looks - 1, thread::yield_now());
+                continue;
+            }
+            match at.load(Relaxed) {
+                0 => self.report.store(number as u32, Release),
+                lba => {
+                    self.buffer[0].store(lba, Relaxed);
+                    self.buffer[1].store(lba, Release);
+                }
+            }
+            number += 1;
+        }
+    }
+
+    /// The words of the buffer, once its tag has vanished.
+    fn data(&self, tag: u32) -> Option<[u32; 2]> {
+        let last = self.buffer[1].load(Acquire);
+        (last != tag).then(|| [self.buffer[0].load(Relaxed), last])
+    }
+}
+
+/// A read whose time-out comes at once, and a read of another block into the same buffer as soon as the
+/// driver takes it back. Each ends with its own data.
+fn late_read(back: Back) {
+    loom::model(move || {
+        let shared = Arc::new(Shared::default());
+        let device = thread::spawn({
+            let shared = shared.clone();
+            move || shared.serve(2)
+        });
+        shared.buffer[1].store(TAG, Relaxed);
+        let (read, fence) = if back == Back::FencedBefore { (2, 1) } else { (1, 2) };
+        if fence < read {
+            shared.push(fence, 0);
+        }
+        shared.push(read, LBA);
+        if fence > read {
+            shared.push(fence, 0);
+        }
+        let reported = back == Back::TimedOut || shared.report.load(Acquire) == fence as u32;
+        // The report comes after all that the device wrote before: a tag that still stands will stand.
+        let vanished = shared.data(TAG);
+        if let Some(data) = vanished {
+            assert_eq!(data, [LBA; 2], "the first read's own data");
+        }
+        if vanished.is_some() || reported {
+            shared.buffer[1].store(OTHER, Relaxed);
+            shared.push(3, DATA);
+            if let Some(data) = shared.data(OTHER) {
+                assert_eq!(data, [DATA; 2], "the second read's own data");
+            }
+        }
+        device.join().expect("the device ends");
+    });
+}
+
+#[test]
+fn late_read_keeps_its_buffer_until_its_end_or_a_fence() {
+    late_read(Back::Ended);
+}
+
+#[test]
+#[should_panic(expected = "the second read's own data")]
+fn buffer_taken_back_at_the_timeout_gets_other_data() {
+    late_read(Back::TimedOut);
+}
+
+#[test]
+#[should_panic(expected = "the second read's own data")]
+fn buffer_taken_back_after_an_earlier_fence_gets_other_data() {
+    late_read(Back::FencedBefore);
 }

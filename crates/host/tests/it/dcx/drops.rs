@@ -92,5 +92,5 @@ fn dcx_read_dropped_around_timeouts_is_safe() {
         }
         times += 1;
     }
-    assert!(times >= 8, "only {times} awaits");
+    assert!(times >= 5, "only {times} awaits");
 }
