@@ -73,7 +73,8 @@
 //! turn.
 //!
 //! [`Rt::shuffle_ready_tasks`] runs ready tasks in random order: a test that passes with it depends on no
-//! unspecified order.
+//! unspecified order. [`Rt::pause_tasks`] draws pauses of tasks: a test that passes with it depends on no
+//! time.
 //!
 //! # Determinism
 //!
@@ -97,6 +98,7 @@ mod clock;
 mod keys;
 mod log;
 mod pass;
+mod pauses;
 mod prefetch;
 mod resource;
 mod rng;

@@ -74,6 +74,8 @@ pub(crate) struct Core {
     /// Ready tasks are picked at random.
     shuffled: Cell<bool>,
     shuffle: RefCell<Option<Rng>>,
+    /// Draws the pauses of the tasks that are spawned.
+    pub pauses: RefCell<Option<Rng>>,
     traces: Option<Traces>,
     log: Log,
 }
@@ -120,6 +122,7 @@ impl Rt {
             in_place,
             shuffled: Cell::new(false),
             shuffle: RefCell::new(None),
+            pauses: RefCell::new(None),
             traces,
             log,
         };
@@ -131,6 +134,17 @@ impl Rt {
     pub fn shuffle_ready_tasks(&self, rng: Rng) {
         *self.0.shuffle.borrow_mut() = Some(rng);
         self.0.shuffled.set(true);
+    }
+
+    /// From now on, each task that is spawned may pause before each of its turns, for as long as is drawn, as
+    /// a thread may whose core is taken. Only in virtual time: what a task finds is then never too old to be
+    /// true, only too late.
+    ///
+    /// # Panics
+    /// On the wall clock, where threads pause by themselves.
+    pub fn pause_tasks(&self, rng: Rng) {
+        assert!(matches!(self.0.clock, Clock::Virtual), "pauses are drawn in virtual time");
+        *self.0.pauses.borrow_mut() = Some(rng);
     }
 
     /// Current time.
@@ -163,7 +177,11 @@ impl Rt {
 
     /// Starts a task that runs until it ends or the executor is dropped.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
-        let task = Task { future: Some(Box::pin(future)), queued: false, trace: NO_TRACE };
+        let future: Pin<Box<dyn Future<Output = ()>>> = match self.0.pauses.borrow().is_some() {
+            false => Box::pin(future),
+            true => Box::pin(crate::pauses::paused(self.clone(), future)),
+        };
+        let task = Task { future: Some(future), queued: false, trace: NO_TRACE };
         let mut tasks = self.0.tasks.borrow_mut();
         let id = match self.0.free.borrow_mut().pop() {
             Some(id) => {

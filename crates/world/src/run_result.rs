@@ -26,6 +26,8 @@ pub struct Options {
     pub log: Log,
     /// Seed to pick ready tasks in random order; results must be correct in any order.
     pub shuffle: Option<u64>,
+    /// Virtual time: seed of pauses of host and device, drawn at every step ([`runtime::Rt::pause_tasks`]).
+    pub pauses: Option<u64>,
     pub progress: Arc<Progress>,
     /// Number of device resets under I/O, one per 64 completed operations.
     pub resets: u32,

@@ -54,6 +54,10 @@ fn on_state(
         rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
     }
     let buses = buses(row, &rt, plan);
+    if let Some(seed) = options.pauses {
+        // Not of the links, which are there already: what they deliver is in order.
+        rt.pause_tasks(Rng::for_part(seed, "pauses"));
+    }
     let devices = simulated_devices(row, &rt, &buses, plan, state)?;
     let ports = |member: usize, number| buses[member].host(core(row, plan, number));
     let busy = || (0..plan.host.cores).map(|core| buses[0].core_busy(core)).collect();

@@ -20,6 +20,7 @@ mod namespaces;
 mod nvme_data;
 mod overtaken;
 mod packets;
+mod pauses;
 mod pin;
 mod polling;
 mod ports;
