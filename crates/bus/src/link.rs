@@ -112,6 +112,8 @@ pub struct Flight {
     pub begin: Time,
     /// Departure of the last byte.
     pub sent: Time,
+    /// The same, if its source had not been late: from then on the source takes the time, not the link.
+    pub carried: Time,
     /// Arrival of the last byte.
     pub landed: Time,
 }
@@ -259,12 +261,13 @@ impl Link {
         let begin = self.begin_after_dllps(direction, from);
         let service = self.time_of(size.wire_bytes);
         let turn = direction.line.reserve(begin, service);
-        let sent = self.passed(way, from, turn, size.wire_bytes).max(posted.ready);
+        let carried = self.passed(way, from, turn, size.wire_bytes);
+        let sent = carried.max(posted.ready);
         direction.line.prolong(sent);
         self.count(way, PacketKind::MemoryWrite, size);
         let arrived = (sent + self.spec.latency).max(direction.landed.get());
         direction.landed.set(arrived);
-        Flight { begin: turn.begin, sent, landed: arrived }
+        Flight { begin: turn.begin, sent, carried, landed: arrived }
     }
 
     /// [`post`](Link::post), packet by packet.
@@ -278,7 +281,7 @@ impl Link {
         let direction = self.direction(way);
         let begin = self.begin_after_dllps(direction, from).max(direction.line.free_at());
         let (mut burst_begin, mut burst_bytes, mut end) = (begin, 0, begin);
-        let (mut last, mut done) = (begin, 0);
+        let (mut last, mut done, mut carried) = (begin, 0, begin);
         let mut size = Traffic::default();
         let header = self.format.overhead_bytes(pcie::memory_header_bytes(posted.address));
         for packet in Pieces::new(posted.address, u64::from(posted.bytes), self.spec.mps) {
@@ -290,6 +293,7 @@ impl Link {
             }
             burst_bytes += u64::from(header + payload);
             end = burst_begin + self.time_of(burst_bytes);
+            carried = end;
             done += packet.bytes;
             if done == posted.bytes && posted.ready > end {
                 end = posted.ready;
@@ -305,7 +309,7 @@ impl Link {
         }
         let turn = direction.line.reserve(begin, end.since(begin));
         self.count(way, PacketKind::MemoryWrite, size);
-        Flight { begin: turn.begin, sent: turn.end, landed: last }
+        Flight { begin: turn.begin, sent: turn.end, carried, landed: last }
     }
 
     /// Landing time. A strict write lands after every earlier posted write; a relaxed one on arrival, but
@@ -371,7 +375,7 @@ impl Link {
             true => sent,
             false => (sent + self.spec.latency).max(direction.landed.get()),
         };
-        Flight { begin: turn.begin, sent, landed }
+        Flight { begin: turn.begin, sent, carried: sent, landed }
     }
 
     /// TLPs of a read request for `bytes` bytes at `address`.

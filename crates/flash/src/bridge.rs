@@ -261,6 +261,7 @@ impl<M: Media> Bridge<M> {
                 let ready = medium.read(part.at).await?;
                 if ready > self.rt.now() {
                     self.rt.sleep_until(ready).await;
+                    self.rt.record(self.waits.service);
                 }
                 self.carry(controller, Way::Up, part.at.blocks).await;
             }

@@ -171,17 +171,19 @@ impl Banked {
         self.rt.record_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
         self.rt.record(self.waits.service);
-        let (first, last) = model.stream(self.rt.now(), rows);
-        self.rt.sleep_until(first).await;
+        let stream = model.stream(self.rt.now(), rows);
+        self.rt.record_at(self.waits.turn, stream.begin);
+        self.rt.sleep_until(stream.first).await;
         self.rt.record(self.waits.service);
-        last
+        stream.last
     }
 
     async fn write_time(&self, at: Extent) {
         let Some(model) = &self.model else { return };
         let rows = self.rows(at);
-        let (_, last) = model.stream(self.rt.now(), rows);
-        self.rt.sleep_until(last).await;
+        let stream = model.stream(self.rt.now(), rows);
+        self.rt.record_at(self.waits.turn, stream.begin);
+        self.rt.sleep_until(stream.last).await;
         self.rt.record(self.waits.service);
         let (begin, over) = model.access(self.rt.now(), rows, model.timing.borrow().write_factor);
         self.rt.record_at(self.waits.turn, begin);
@@ -230,8 +232,8 @@ impl Model {
         (begin, over)
     }
 
-    /// Occupies the channels of a request's rows from now on; returns the start and the end of the stream.
-    fn stream(&self, now: Time, rows: Rows) -> (Time, Time) {
+    /// Occupies the channels of a request's rows from now on.
+    fn stream(&self, now: Time, rows: Rows) -> Stream {
         let (numbers, bytes) = (self.numbers(rows), rows.end - rows.begin);
         let count = numbers.end - numbers.start;
         let (used, later, each) = match count.min(self.round.by) {
@@ -247,7 +249,7 @@ impl Model {
             begin = begin.max(turn.begin);
             end = end.max(turn.end);
         }
-        (begin + overhead, end)
+        Stream { begin, first: begin + overhead, last: end }
     }
 
     #[inline]
@@ -274,6 +276,13 @@ impl Model {
             }
         }
     }
+}
+
+/// Use of the channels by a request: from when it has them all, and when its first and last byte have passed.
+struct Stream {
+    begin: Time,
+    first: Time,
+    last: Time,
 }
 
 /// Bytes of a request, as an iterator over rows.

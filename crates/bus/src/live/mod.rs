@@ -34,7 +34,7 @@ pub use process::{Client, GreetingError, ProcessError, ProcessErrorKind, Server,
 use window::Window;
 
 /// Stages recorded by this bus.
-pub const STAGES: &[&str] = &["data transfer", "host read", "poll", "interrupt"];
+pub const STAGES: &[&str] = &["media", "data transfer", "host read", "poll", "interrupt"];
 
 /// Maximum number of interrupt vectors of a function.
 const VECTORS: u32 = 64;
@@ -128,6 +128,7 @@ impl Shared {
             others: self.others.clone(),
             seen: Rc::default(),
             window: self.window.clone(),
+            media: stage!(rt, STAGES, "media"),
             transfer: stage!(rt, STAGES, "data transfer"),
             host_read: stage!(rt, STAGES, "host read"),
         }
@@ -144,6 +145,7 @@ pub struct LiveDevice {
     /// Number of changes of `others` that are taken into `host`.
     seen: Rc<Cell<u32>>,
     window: Window,
+    media: Stage,
     transfer: Stage,
     host_read: Stage,
 }
@@ -310,6 +312,7 @@ impl DevicePort for LiveDevice {
     ) -> Result<(), DmaError> {
         if ready > Time::ZERO {
             self.rt.sleep_until(ready).await;
+            self.rt.record(self.media);
         }
         self.write_at_once(to, what, how).map(|_| ())
     }

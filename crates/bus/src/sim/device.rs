@@ -58,9 +58,8 @@ impl SimDevice {
         }
     }
 
-    /// Reserves the link for one segment and schedules the arrival of its bytes, which are all of `load`;
-    /// returns the time at which the last byte has left.
-    fn post_segment(&self, posted: Posted, load: Load) -> Time {
+    /// Reserves the link for one segment and schedules the arrival of its bytes, which are all of `load`.
+    fn post_segment(&self, posted: Posted, load: Load) -> Flight {
         let (bus, link, now) = (&self.bus, self.link(), self.bus.rt.now());
         let flight = match link.takes_packets_apart(Way::Up) {
             true => self.post_apart(now, posted, load),
@@ -71,7 +70,7 @@ impl SimDevice {
             }
         };
         bus.rt.record_at(bus.stages.transfer.turn, flight.begin);
-        flight.sent
+        flight
     }
 
     /// As [`post_segment`](Self::post_segment), for packets that may land one by one.
@@ -292,18 +291,24 @@ impl DevicePort for SimDevice {
             let (address, bytes) = (segment.at.0, segment.bytes);
             Posted { address, bytes, relaxed, ready }
         };
-        let mut sent = self.bus.rt.now();
+        let now = self.bus.rt.now();
+        let (mut carried, mut sent) = (now, now);
+        let mut take = |flight: Flight| {
+            (carried, sent) = (carried.max(flight.carried), sent.max(flight.sent));
+        };
         if let [segment] = to {
-            sent = sent.max(self.post_segment(posted(segment, ready), load));
+            take(self.post_segment(posted(segment, ready), load));
         } else {
             for (index, segment) in to.iter().enumerate() {
                 let ready = if index + 1 == to.len() { ready } else { Time::ZERO };
                 let mine = cut(&load, segment.at.0, segment.bytes, &self.bus);
-                sent = sent.max(self.post_segment(posted(segment, ready), mine));
+                take(self.post_segment(posted(segment, ready), mine));
             }
         }
         self.bus.rt.sleep_until(sent).await;
-        self.bus.rt.record(self.bus.stages.transfer.service);
+        // Behind the time of the link alone, it was the medium that was not ready.
+        self.bus.rt.record_at(self.bus.stages.transfer.service, carried);
+        self.bus.rt.record(self.bus.stages.media);
         Ok(())
     }
 

@@ -39,13 +39,15 @@ use pci_slot::PciSlot;
 use pin::Pin;
 use poll_accounting::PollAccounting;
 
-/// Stages recorded by this bus, besides one for each named cost.
+/// Stages recorded by this bus, besides one for each named cost. A transfer ends with "media" if the medium
+/// delivers its last byte later than the link alone would have taken it.
 pub const STAGES: &[&str] = &[
     "core wait",
     "poll",
     "interrupt",
     "link wait",
     "data transfer",
+    "media",
     "host read",
     "device processor wait",
 ];
@@ -156,6 +158,7 @@ struct Stages {
     poll: Stage,
     interrupt: Stage,
     transfer: Waits,
+    media: Stage,
     host_read: Stage,
     processor: Stage,
 }
@@ -222,6 +225,7 @@ impl SimBus {
                 turn: stage!(rt, STAGES, "link wait"),
                 service: stage!(rt, STAGES, "data transfer"),
             },
+            media: stage!(rt, STAGES, "media"),
             host_read: stage!(rt, STAGES, "host read"),
             processor: stage!(rt, STAGES, "device processor wait"),
         };

@@ -57,6 +57,7 @@ pub struct VfioUserDevice {
     dma: Dma,
     /// Number of orders of the mailbox that have been handled.
     seen: Rc<Cell<u32>>,
+    media: Stage,
     transfer: Stage,
     host_read: Stage,
 }
@@ -67,6 +68,7 @@ impl VfioUserDevice {
             dma: Dma { rt: rt.clone(), state, changed: Rc::default() },
             // Differs from any count, so the mailbox is read first.
             seen: Rc::new(Cell::new(u32::MAX)),
+            media: stage!(rt, crate::live::STAGES, "media"),
             transfer: stage!(rt, crate::live::STAGES, "data transfer"),
             host_read: stage!(rt, crate::live::STAGES, "host read"),
         }
@@ -276,6 +278,7 @@ impl DevicePort for VfioUserDevice {
     ) -> Result<(), DmaError> {
         if ready > Time::ZERO {
             self.dma.rt.sleep_until(ready).await;
+            self.dma.rt.record(self.media);
         }
         if self.write_at_once(to, what, how)? {
             return Ok(());

@@ -135,6 +135,7 @@ const STAGES: &[(Resource, &[&str])] = &[
             "die",
             "channel wait",
             "channel",
+            "decode",
             "media wait",
             "media",
         ],

@@ -240,6 +240,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         if ready > Time::ZERO {
             self.rt.sleep_until(ready).await;
+            self.rt.record(self.stages.media);
         }
         Ok(())
     }

@@ -247,6 +247,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
         if ready > Time::ZERO {
             self.rt.sleep_until(ready).await;
+            self.rt.record(self.stages.media);
         }
         Ok(())
     }

@@ -307,6 +307,8 @@ struct Stages {
     place_list: Stage,
     sgl_segment: Stage,
     transfer: Stage,
+    /// Of data that the controller waits for and sends nowhere.
+    media: Stage,
     queue_full: Stage,
 }
 
@@ -411,6 +413,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 place_list: stage!(rt, STAGES, "place list"),
                 sgl_segment: stage!(rt, STAGES, "sgl segment"),
                 transfer: stage!(rt, STAGES, "data transfer"),
+                media: stage!(rt, media::STAGES, "media"),
                 queue_full: stage!(rt, STAGES, "completion queue full"),
             },
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },

@@ -47,8 +47,9 @@ pub use die_fault::DieFault;
 pub use inspect::DieView;
 
 /// Stages recorded by chips: waiting for a die that is busy with host operations, or with GC; the array
-/// operation; waiting for a channel; the transfer.
-pub const STAGES: &[&str] = &["die wait", "collector at die", "die", "channel wait", "channel"];
+/// operation; waiting for a channel; the transfer; the decoder.
+pub const STAGES: &[&str] =
+    &["die wait", "collector at die", "die", "channel wait", "channel", "decode"];
 
 /// Spare bytes of a page used for its header; four per unit follow.
 pub const HEADER_BYTES: u32 = 12;
@@ -84,6 +85,7 @@ pub struct Chips {
     health: Vec<die_fault::Health>,
     waits: [Waits; 2],
     collector: Stage,
+    decode: Stage,
     room: Room,
     filling: RefCell<laid::Filling>,
     trouble: RefCell<Option<Error>>,
@@ -196,6 +198,7 @@ impl Chips {
             health: (0..shape.dies).map(|_| die_fault::Health::default()).collect(),
             waits: [waits("die wait", "die"), waits("channel wait", "channel")],
             collector: stage!(rt, STAGES, "collector at die"),
+            decode: stage!(rt, STAGES, "decode"),
             room: Room::default(),
             filling: RefCell::default(),
             trouble: RefCell::new(None),

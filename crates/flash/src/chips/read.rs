@@ -180,6 +180,7 @@ impl Chips {
         reading: &Reading,
         work: Sensing,
     ) -> Option<Sensing> {
+        self.rt.record(self.decode);
         let lost = reading.of(work).filter(|at| parts[*at].seen == PageRead::Unreadable);
         let lost = lost.count() as u64;
         if lost == 0 || work.step == self.nand.borrow().spec().errors.retries {

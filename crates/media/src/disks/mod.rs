@@ -120,7 +120,7 @@ impl Disks {
             return;
         }
         self.rt.sleep(self.array.mechanics.overhead).await;
-        self.rt.record(self.waits.turn);
+        self.rt.record(self.waits.service);
         let mut last = self.rt.now();
         while byte < end {
             let element_end = (byte / self.array.stripe_bytes + 1) * self.array.stripe_bytes;

@@ -162,6 +162,7 @@ const SHARED: Lanes = &[
             "die",
             "channel wait",
             "channel",
+            "decode",
             "media wait",
             "media",
         ],

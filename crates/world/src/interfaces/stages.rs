@@ -54,6 +54,7 @@ pub const MEDIUM: &[&str] = &[
     "die",
     "channel wait",
     "channel",
+    "decode",
     "media wait",
     "media",
 ];

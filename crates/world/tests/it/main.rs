@@ -27,6 +27,7 @@ mod ports;
 mod protection;
 mod saved_image;
 mod shadows;
+mod stage_costs;
 mod timeline;
 mod timing;
 mod trace;

@@ -29,6 +29,7 @@ pub const STAGES: &[&str] = &[
     "interrupt",
     "link wait",
     "data transfer",
+    "media",
     "host read",
     "device processor wait",
     "slot wait",
