@@ -12,7 +12,7 @@
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 
-use runtime::{Key, Line, Rt, Span, Time, Waits, stage};
+use runtime::{Key, Line, RATE_MAX, Rt, Span, Time, Waits, stage};
 
 use crate::contents::{Contents, Fill, Keep, STAMP_BYTES};
 use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata, Soon};
@@ -35,6 +35,8 @@ pub struct Timing {
     pub next_row: Span,
     /// Channel throughput in bytes per second.
     pub bytes_per_s: u64,
+    /// Limit of it for writes; 0: none.
+    pub write_bytes_per_s: u64,
     /// Ratio of the time that a write occupies its bank to that of a read.
     pub write_factor: u64,
 }
@@ -66,8 +68,9 @@ struct Model {
     round: Divisor,
     each: Divisor,
     channels: Vec<Channel>,
-    /// Length of the last stream in bytes, and its duration: most requests have the same length.
-    streamed: Cell<(u64, Span)>,
+    /// Length of the last stream in bytes, and its duration: most requests have the same length. Of reads,
+    /// and of writes.
+    streamed: [Cell<(u64, Span)>; 2],
 }
 
 /// A frequent divisor. Most are powers of two, and a division would take longer than the rest of the access.
@@ -154,7 +157,7 @@ impl Banked {
             }
         }
         *current = timing.clone();
-        model.streamed.set((0, Span::ZERO));
+        model.streamed.iter().for_each(|last| last.set((0, Span::ZERO)));
         Ok(())
     }
 
@@ -167,11 +170,11 @@ impl Banked {
     // delays no other request's stream.
     async fn read_time(&self, rows: Rows) -> Time {
         let Some(model) = &self.model else { return Time::ZERO };
-        let (begin, over) = model.access(self.rt.now(), rows, 1);
+        let (begin, over) = model.access(self.rt.now(), rows, Way::Read);
         self.rt.record_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
         self.rt.record(self.waits.service);
-        let stream = model.stream(self.rt.now(), rows);
+        let stream = model.stream(self.rt.now(), rows, Way::Read);
         self.rt.record_at(self.waits.turn, stream.begin);
         self.rt.sleep_until(stream.first).await;
         self.rt.record(self.waits.service);
@@ -181,11 +184,11 @@ impl Banked {
     async fn write_time(&self, at: Extent) {
         let Some(model) = &self.model else { return };
         let rows = self.rows(at);
-        let stream = model.stream(self.rt.now(), rows);
+        let stream = model.stream(self.rt.now(), rows, Way::Write);
         self.rt.record_at(self.waits.turn, stream.begin);
         self.rt.sleep_until(stream.last).await;
         self.rt.record(self.waits.service);
-        let (begin, over) = model.access(self.rt.now(), rows, model.timing.borrow().write_factor);
+        let (begin, over) = model.access(self.rt.now(), rows, Way::Write);
         self.rt.record_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
         self.rt.record(self.waits.service);
@@ -211,21 +214,21 @@ impl Model {
             round: Divisor::new(t.channels),
             each: Divisor::new(t.banks),
             channels: (0..t.channels).map(channel).collect(),
-            streamed: Cell::new((0, Span::ZERO)),
+            streamed: Default::default(),
             timing: RefCell::new(timing),
         }
     }
 
     /// Occupies the banks of a request's rows from now on; returns the start of the first access and the end
     /// of the last.
-    fn access(&self, now: Time, rows: Rows, factor: u64) -> (Time, Time) {
-        let access = self.timing.borrow().first_byte * factor;
+    fn access(&self, now: Time, rows: Rows, way: Way) -> (Time, Time) {
+        let access = self.timing.borrow().access(way);
         let (mut begin, mut over) = (Time::NEVER, now);
         for row in self.numbers(rows) {
             let low = (row * self.row.by).max(rows.begin);
             let high = ((row + 1) * self.row.by).min(rows.end);
             let (channel, bank) = self.place(row);
-            let turn = channel.banks[bank].reserve(now, access + self.streams(high - low));
+            let turn = channel.banks[bank].reserve(now, access + self.streams(high - low, way));
             begin = begin.min(turn.begin);
             over = over.max(turn.begin + access);
         }
@@ -233,7 +236,7 @@ impl Model {
     }
 
     /// Occupies the channels of a request's rows from now on.
-    fn stream(&self, now: Time, rows: Rows) -> Stream {
+    fn stream(&self, now: Time, rows: Rows, way: Way) -> Stream {
         let (numbers, bytes) = (self.numbers(rows), rows.end - rows.begin);
         let count = numbers.end - numbers.start;
         let (used, later, each) = match count.min(self.round.by) {
@@ -241,7 +244,7 @@ impl Model {
             used => (used, (count - 1).div_ceil(used), bytes.div_ceil(used)),
         };
         let overhead = self.timing.borrow().next_row * later;
-        let span = overhead + self.streams(each);
+        let span = overhead + self.streams(each, way);
         let (mut begin, mut end) = (now, now);
         for row in 0..used {
             let (channel, _) = self.place(numbers.start + row);
@@ -266,16 +269,23 @@ impl Model {
 
     /// Duration of a stream of this length.
     #[inline]
-    fn streams(&self, bytes: u64) -> Span {
-        match self.streamed.get() {
+    fn streams(&self, bytes: u64, way: Way) -> Span {
+        let last = &self.streamed[way as usize];
+        match last.get() {
             (known, span) if known == bytes => span,
             _ => {
-                let span = self.timing.borrow().stream(bytes);
-                self.streamed.set((bytes, span));
+                let span = self.timing.borrow().stream(bytes, way);
+                last.set((bytes, span));
                 span
             }
         }
     }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Read,
+    Write,
 }
 
 /// Use of the channels by a request: from when it has them all, and when its first and last byte have passed.
@@ -294,7 +304,8 @@ struct Rows {
 
 impl Timing {
     /// Keys that can change while the medium runs.
-    pub const LIVE: &[&str] = &["first_byte", "next_row", "bandwidth", "write_factor"];
+    pub const LIVE: &[&str] =
+        &["first_byte", "next_row", "bandwidth", "write_bandwidth", "write_factor"];
 
     /// The keys of its table.
     pub const KEYS: &[Key<Timing>] = &[
@@ -309,17 +320,33 @@ impl Timing {
         Key::span("first_byte", Span::s(1), |t| t.first_byte.0, |t, n| t.first_byte = Span(n)),
         Key::span("next_row", Span::s(1), |t| t.next_row.0, |t, n| t.next_row = Span(n)),
         Key::rate("bandwidth", |t| t.bytes_per_s, |t, n| t.bytes_per_s = n),
+        // As fast as any rate: the bandwidth of reads limits writes too.
+        Key::or(
+            RATE_MAX,
+            Key::rate("write_bandwidth", |t| t.write_bytes_per_s, |t, n| t.write_bytes_per_s = n),
+        ),
         Key::number("write_factor", 1..=1_000_000, |t| t.write_factor, |t, n| t.write_factor = n),
     ];
 
+    fn access(&self, way: Way) -> Span {
+        match way {
+            Way::Read => self.first_byte,
+            Way::Write => self.first_byte * self.write_factor,
+        }
+    }
+
     #[inline]
-    fn stream(&self, bytes: u64) -> Span {
+    fn stream(&self, bytes: u64, way: Way) -> Span {
         const PS_PER_S: u64 = 1_000_000_000_000;
+        let rate = match (way, self.write_bytes_per_s) {
+            (Way::Read, _) | (Way::Write, 0) => self.bytes_per_s,
+            (Way::Write, limit) => self.bytes_per_s.min(limit),
+        };
         match bytes.checked_mul(PS_PER_S) {
-            Some(ps) => Span(ps.div_ceil(self.bytes_per_s)),
+            Some(ps) => Span(ps.div_ceil(rate)),
             None => {
                 let ps = u128::from(bytes) * u128::from(PS_PER_S);
-                Span(ps.div_ceil(u128::from(self.bytes_per_s)) as u64)
+                Span(ps.div_ceil(u128::from(rate)) as u64)
             }
         }
     }
@@ -460,6 +487,7 @@ mod tests {
             next_row: Span::ps(36_857),
             bytes_per_s: 2_000_000_000,
             write_factor: 55,
+            ..Timing::default()
         }
     }
 

@@ -35,6 +35,7 @@
 //!     next_row: Span::ns(10),
 //!     bytes_per_s: 4_096_000_000, // a row takes 1 us
 //!     write_factor: 1,
+//!     ..Timing::default()
 //! };
 //! let rt = Rt::simulated(None, Log::Off);
 //! let medium = Banked::new(&rt, Contents::new(spec)?, Pace::Modelled(timing));

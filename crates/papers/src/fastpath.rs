@@ -5,7 +5,7 @@ use super::changes::{Change, instead, of, set};
 use super::check::{Expected, Mutation, Seen, Spec, Swung};
 use super::exhibit::{Axis, Exhibit, Figure, Rule, Series, Subject, Table};
 use super::fastpath_ways::{
-    BOARD, Core, FREE, LINUX, Route, Way, baseline_table, route, run, run_as_given, ways_table,
+    BOARD, Core, FREE, LINUX, Route, Way, baseline_table, route, run, ways_table,
 };
 use super::setup::Setup;
 
@@ -449,8 +449,11 @@ const ONE_AT_A_TIME: &str = "one request at a time";
 /// Bandwidth of the engine and the root complex behind requests that are there already, MB/s.
 fn given(setup: &Setup) -> Result<f64, ExhibitError> {
     let depth = if setup.is_switched(ONE_AT_A_TIME) { 1 } else { DEEP };
-    let fast = engine(setup).given_requests().with("medium.timing.bandwidth", "8 GB/s");
-    Ok(run_as_given(&fast, "randwrite", 4096, depth)?.megabytes)
+    let fast = engine(setup)
+        .given_requests()
+        .with("medium.timing.bandwidth", "8 GB/s")
+        .with("medium.timing.write_bandwidth", "8 GB/s");
+    Ok(run(&fast, "randwrite", 4096, depth)?.megabytes)
 }
 
 pub(super) const BEFORE: Spec = Spec {
@@ -547,7 +550,7 @@ fn commands(setup: &Setup, engines: &str) -> Result<f64, ExhibitError> {
         .with("device.fetch_max", "32")
         .with("medium.timing.first_byte", "1 us")
         .with("medium.timing.bandwidth", "16 GB/s");
-    Ok(run_as_given(&wide, "randread", 64 << 10, 64)?.iops * 128.0 / 1e3)
+    Ok(run(&wide, "randread", 64 << 10, 64)?.iops * 128.0 / 1e3)
 }
 
 pub(super) const SCALING: Spec = Spec {

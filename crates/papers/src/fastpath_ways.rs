@@ -127,23 +127,8 @@ impl Done {
     }
 }
 
-/// Runs requests of `bytes` bytes at queue depth `depth`. The drive's bandwidth is an input for reads and for
-/// writes.
+/// Runs requests of `bytes` bytes at queue depth `depth`.
 pub(super) fn run(route: &Route, rw: &str, bytes: u32, depth: u32) -> Result<Done, ExhibitError> {
-    let route = match rw.ends_with("write") {
-        true => &route.with("medium.timing.bandwidth", "800 MB/s"),
-        false => route,
-    };
-    run_as_given(route, rw, bytes, depth)
-}
-
-/// As [`run`], with the bandwidth of the machine.
-pub(super) fn run_as_given(
-    route: &Route,
-    rw: &str,
-    bytes: u32,
-    depth: u32,
-) -> Result<Done, ExhibitError> {
     let count = 20 * depth + 100;
     let job = format!(
         "[j]\nrw={rw}\nbs={bytes}\niodepth={depth}\nsize=64m\nio_size=1t\nnorandommap=1\n\

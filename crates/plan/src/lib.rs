@@ -65,6 +65,7 @@ use ::device::faults::Fault;
 use ::host::nvme::GUARD_COST;
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimSpec};
+use runtime::Span;
 use wire::nvme::registers::DOORBELLS;
 
 pub use arbitration::Arbitration;
@@ -287,6 +288,20 @@ impl Plan {
     pub fn numbered(&self, of: u64) -> Plan {
         let number = Some(self.device.number.unwrap_or(1).wrapping_add(of));
         Plan { device: Device { number, ..self.device.clone() }, ..self.clone() }
+    }
+
+    /// The plan for software that reaches its device past the kernel, and polls: calls, the kernel's layers,
+    /// its buffers, switches of context and interrupts cost nothing, as there are none.
+    #[must_use]
+    pub fn past_kernel(&self) -> Plan {
+        let mut plan = self.clone();
+        let host = &mut plan.host;
+        (host.path, host.kernel) = (None, None);
+        (host.completion, host.pin, host.coalescing) = (Completion::Polled, None, None);
+        let kernel = ["context switch", "system call", "block driver"];
+        let of_kernel = |cost: &&mut NamedCost| kernel.contains(&cost.name);
+        host.costs.iter_mut().filter(of_kernel).for_each(|cost| cost.span = Span::ZERO);
+        plan
     }
 
     /// The plan for a drive that serves clients: its medium stores every byte. All front ends use it.

@@ -62,7 +62,7 @@ pub enum Unit {
 }
 
 /// The fastest rate, bytes per second.
-const RATE_MAX: u64 = 10_000_000_000_000;
+pub const RATE_MAX: u64 = 10_000_000_000_000;
 
 impl<T> Key<T> {
     const fn of(

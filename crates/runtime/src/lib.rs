@@ -115,7 +115,7 @@ mod wait;
 mod wall;
 
 pub use clock::WallClock;
-pub use keys::{Key, Unit};
+pub use keys::{Key, RATE_MAX, Unit};
 pub use log::{Entry, Log};
 pub use prefetch::{prefetch, prefetch_to_write};
 pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Spend, Turn, Urgency, Waits};

@@ -48,6 +48,7 @@ fn on_state(
     state: Option<MediumState>,
 ) -> Result<RunResult, RunError> {
     device::check(row, plan)?;
+    let plan = &*(row.passed)(plan);
     let is_saved = state.is_none();
     let rt = Rt::simulated(Some(traces_of(row, plan, 0, &options)), options.log.clone());
     if let Some(seed) = options.shuffle {

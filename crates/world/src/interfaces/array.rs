@@ -1,5 +1,6 @@
 //! An array: several devices of an interface, each with its own driver, as one disk.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
@@ -135,6 +136,10 @@ impl<I: Interface> Interface for Array<I> {
 
     fn adjust(plan: &Plan, spec: &mut SimSpec) {
         I::adjust(plan, spec);
+    }
+
+    fn passed(plan: &Plan) -> Cow<'_, Plan> {
+        I::passed(plan)
     }
 
     fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {

@@ -71,6 +71,7 @@ impl Row {
             own_cores: I::own_cores,
             reserved_cores: I::reserved_cores,
             adjust: I::adjust,
+            passed: I::passed,
             share: I::share,
             simulated: Ends::of::<I>(),
             in_memory: if I::LIVE { Some(Ends::of::<I>()) } else { None },

@@ -1,5 +1,6 @@
 //! The traits of an interface: a front end of the device, and its driver.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -92,6 +93,11 @@ pub trait Interface: Sized + 'static {
     /// Adjusts the configuration of the simulated bus for this interface.
     fn adjust(plan: &Plan, spec: &mut SimSpec) {
         let _ = (plan, spec);
+    }
+
+    /// The plan without costs that no call by this interface has: a kernel that it does not pass.
+    fn passed(plan: &Plan) -> Cow<'_, Plan> {
+        Cow::Borrowed(plan)
     }
 
     /// The interface supports live worlds; otherwise only simulated ones.

@@ -3,6 +3,7 @@
 //! [`Row::of`] erases an interface's types (`erase.rs`). The I/O path stays typed: the load generator is
 //! compiled for the driver's own disk and started through one box per job clone ([`Connected::run`]).
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -71,6 +72,8 @@ pub struct Row {
     pub reserved_cores: fn(&Plan) -> u32,
     /// Adjusts the configuration of the simulated bus.
     pub adjust: fn(&Plan, &mut SimSpec),
+    /// The plan without costs that no call by this interface has.
+    pub passed: for<'a> fn(&'a Plan) -> Cow<'a, Plan>,
     /// Shared state of several devices on one medium.
     pub share: fn(BackingStore, &Plan, u16) -> Option<Shared>,
     pub(super) simulated: Ends<SimDevice, SimHost>,

@@ -9,7 +9,7 @@ use wire::Lba;
 use workload::job::Job;
 use workload::pattern::{OpKind, Ops, Target};
 use world::Options;
-use world::interfaces::{BLOCK, DCX, Driver, Interface, NVME, Nvme, Row};
+use world::interfaces::{BLOCK, DCX, Driver, FASTPATH, Interface, NVME, Nvme, Row};
 
 /// Time of a byte on Gen2 x4, ps: 5 GT/s, 8b/10b, four lanes.
 const BYTE: u64 = 500;
@@ -368,5 +368,54 @@ fn bank_wait_matches_pollaczek_khinchine() {
             "{percent} %: {waited:.0} ps simulated, {expected:.0} its arrivals, {law:.0} the law"
         );
         assert!((waited / expected - 1.0).abs() < 0.005, "{percent} %: {waited}, not {expected}");
+    }
+}
+
+/// FastPath passes no kernel and polls, so costs of the kernel, interrupts and context switches are not its
+/// own on a plan that has them for others.
+#[test]
+fn fastpath_bypasses_the_kernel_of_its_plan() {
+    let job = "[one]\nrw=randread\nbs=4k\nsize=64m\nnumber_ios=20\n";
+    let mean = |name: &str, row: &'static Row| {
+        shares(
+            only(&simulate_by(row, &plan(name, &[]), &work(job), Options::default())),
+            OpKind::Read,
+        )
+    };
+    let (with, without) = (mean("fastpath-linux", FASTPATH), mean("fastpath", FASTPATH));
+    assert_eq!(with.stages_ps, without.stages_ps);
+    for name in ["fastpath-linux", "fastpath-x86"] {
+        let found = mean(name, FASTPATH);
+        for stage in ["call entry", "file layer", "cache sync", "interrupt", "context switch"] {
+            assert_eq!(found.stages_ps[FASTPATH.stage(stage).unwrap()], 0.0, "{name}: {stage}");
+        }
+        assert!(found.total_ps < mean(name, NVME).total_ps, "{name}: the kernel costs more");
+    }
+}
+
+/// Rates that sources of built-in plans state for their drives, in 10^6 bytes or in commands per second, and
+/// those of deep runs.
+#[test]
+fn drives_have_the_rates_that_their_plans_state() {
+    let (bytes, commands) = (128 << 10, 4096);
+    for (name, rw, size, stated, within) in [
+        ("fastpath", "read", bytes, 1000.0, 0.03),
+        ("fastpath", "write", bytes, 800.0, 0.03),
+        // N commands at K banks of equal load keep N / (N + K - 1) of them busy: 120 of 126.
+        ("vortex", "randread", commands, 70_000.0, 0.08),
+        // The nearest whole number of reads that a write takes.
+        ("vortex", "randwrite", commands, 30_000.0, 0.2),
+    ] {
+        let (depth, count) = if size == bytes { (8, 600) } else { (120, 6000) };
+        let job = format!(
+            "[one]\nrw={rw}\nbs={size}\niodepth={depth}\nsize=256m\nnumber_ios={count}\nramp_time=5ms\n"
+        );
+        let sets = [("host.costs.benchmark", "0 ns")];
+        let run_result = simulate(&plan(name, &sets), &work(&job));
+        let job_result = only(&run_result);
+        let kind = if rw.ends_with("read") { OpKind::Read } else { OpKind::Write };
+        let iops = job_result.stats.of(kind).iops(job_result.measured);
+        let found = if size == bytes { iops * f64::from(bytes) / 1e6 } else { iops };
+        assert!((found / stated - 1.0).abs() < within, "{name} {rw}: {found}, stated {stated}");
     }
 }
