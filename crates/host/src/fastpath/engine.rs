@@ -458,9 +458,8 @@ impl<P: HostPort> Core<P> {
     async fn carry_through(&self, queue: &Queue<P>, block: &Block, through: &Through) -> Status {
         let mut staging = self.staging.borrow_mut().pop().expect("one for each place of Submit");
         let place = block.lba.0 * u64::from(self.geometry.block_bytes);
-        let bytes = block.bytes as usize;
+        let (bytes, units) = (block.bytes as usize, block.bytes / BLOCK_MIN);
         let staged = Block { at: staging.buffer.at(), ..*block };
-        let units = block.bytes / BLOCK_MIN;
         let refused = Status::Engine(Refusal::Function);
         let status = match block.direction {
             Direction::Write => {
@@ -474,14 +473,17 @@ impl<P: HostPort> Core<P> {
                     Err(_) => refused,
                 }
             }
-            Direction::Read => match self.command(queue, Some(&staged)).await {
-                Status::Good => {
+            Direction::Read => {
+                through.function.borrow_mut().reading(place, bytes);
+                let status = self.command(queue, Some(&staged)).await;
+                if status.is_good() {
                     self.port.spend_times(self.costs.function, units).await;
-                    let emptied = staging.empty(through, block.at, place, bytes);
-                    emptied.map_or(refused, |()| Status::Good)
+                    staging.empty(through, block.at, place, bytes).map_or(refused, |()| status)
+                } else {
+                    through.function.borrow_mut().unread(place, bytes);
+                    status
                 }
-                status => status,
-            },
+            }
         };
         if self.port.is_gone() {
             // The drive may still write to it.

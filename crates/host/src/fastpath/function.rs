@@ -42,6 +42,16 @@ pub trait Function {
     /// [`Refused`]: the block is not returned.
     fn inward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused>;
 
+    /// Reports that a read of a block begins. It ends with [`inward`](Self::inward), or fails.
+    fn reading(&mut self, place: u64, bytes: usize) {
+        let _ = (place, bytes);
+    }
+
+    /// Reports that a read of a block has failed.
+    fn unread(&mut self, place: u64, bytes: usize) {
+        let _ = (place, bytes);
+    }
+
     /// Reports the end of an outward block's write. If `good` is false, the drive's contents are unknown.
     fn written(&mut self, place: u64, bytes: usize, good: bool) {
         let _ = (place, bytes, good);
@@ -59,6 +69,14 @@ impl<F: Function + ?Sized> Function for Box<F> {
 
     fn written(&mut self, place: u64, bytes: usize, good: bool) {
         (**self).written(place, bytes, good);
+    }
+
+    fn reading(&mut self, place: u64, bytes: usize) {
+        (**self).reading(place, bytes);
+    }
+
+    fn unread(&mut self, place: u64, bytes: usize) {
+        (**self).unread(place, bytes);
     }
 }
 

@@ -10,6 +10,7 @@ use device::faults::Faults;
 use host::InitError;
 use host::fastpath::{Disk, Engine, Options, Schedule};
 use host::nvme as driver;
+use media::contents::Keep;
 use wire::Lba;
 
 use super::stages::{ABOVE_DRIVER, COMMAND, joined};
@@ -67,6 +68,11 @@ impl Interface for Fastpath {
             let found = format!("{} bytes", plan.device.mdts_bytes);
             let expected = format!("at least {MDTS_MIN} for fastpath");
             return Err(CheckError::found(plan, "device.mdts", found, expected));
+        }
+        if fastpath.function != "none" && plan.medium.contents.keep == Keep::Stamps {
+            let expected =
+                "\"everything\" or \"auto\": fastpath.function passes all bytes of a block";
+            return Err(CheckError::found(plan, "medium.keep", "\"stamps\"", expected));
         }
         Ok(())
     }

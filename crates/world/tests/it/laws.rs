@@ -419,3 +419,26 @@ fn drives_have_the_rates_that_their_plans_state() {
         assert!((found / stated - 1.0).abs() < within, "{name} {rw}: {found}, stated {stated}");
     }
 }
+
+/// Jobs whose blocks pass a function fail by nothing but the medium: reads that race with writes, blocks that
+/// were never written, and a plan that keeps stamps by default.
+#[test]
+fn functions_accept_every_version_that_a_good_medium_returns() {
+    let key = format!("aes-xts:{:064x}", 0x1234_5678_9abc_def0_u64);
+    let racing = "[global]\nbs=4k\niodepth=8\nsize=64k\nnorandommap=1\nnumber_ios=400\nverify=crc32c\n\
+                  [writes]\nrw=randwrite\n[reads]\nrw=randread\n";
+    let checked = "[one]\nrw=randrw\nbs=4k\niodepth=4\nsize=256k\nnumber_ios=200\nverify=crc32c\n";
+    for plan_name in ["fastpath", "gen4"] {
+        for function in ["crc32c", &key] {
+            let plan = plan(plan_name, &[("fastpath.function", function)]);
+            for job in [racing, checked] {
+                // Fails on any error of the job.
+                simulate_by(FASTPATH, &plan, &work(job), Options::default());
+            }
+        }
+    }
+    let stamps = plan("gen4", &[("fastpath.function", "crc32c"), ("medium.keep", "stamps")]);
+    let refused = (FASTPATH.check)(&stamps).expect_err("a function needs every byte").to_string();
+    assert!(refused.contains("medium.keep: found \"stamps\""), "{refused}");
+    assert!((NVME.check)(&stamps).is_ok(), "of FastPath only");
+}
