@@ -47,6 +47,11 @@ impl RunContext<'_> {
     pub fn with(self, result: &RunResult) -> model::Run {
         let (plan, work) = (self.plan, self.work);
         let busy = result.busy.as_ref();
+        // A simulated run traces every command, whatever the plan samples live.
+        let one_in = match self.world {
+            model::World::Simulated => 1,
+            model::World::Live => plan.run.breakdown_sample,
+        };
         let mut run = model::Run {
             world: self.world,
             device: self.device,
@@ -57,7 +62,7 @@ impl RunContext<'_> {
             threads: self.threads,
             notes: result.notes.clone(),
             warnings: Vec::new(),
-            jobs: jobs(plan, &result.jobs),
+            jobs: jobs(one_in, &result.jobs),
             link: busy.map(parts::link),
             cores: busy.map(parts::cores),
             host_thread_ps: result.host_thread.map(|span| span.0),
@@ -124,22 +129,22 @@ fn settings(pairs: &[(String, String)]) -> Vec<model::Setting> {
     pairs.iter().map(setting).collect()
 }
 
-fn jobs(plan: &Plan, results: &[(Job, JobResult)]) -> Vec<model::Job> {
+fn jobs(one_in: u32, results: &[(Job, JobResult)]) -> Vec<model::Job> {
     let mut group = 0;
     let with_group = results.iter().enumerate().map(|(at, (job, result))| {
         group += u32::from(at > 0 && (job.wait_for_previous || job.new_group));
         (group, job, result)
     });
-    with_group.map(|(group, job, result)| one_job(plan, group, job, result)).collect()
+    with_group.map(|(group, job, result)| one_job(one_in, group, job, result)).collect()
 }
 
-fn one_job(plan: &Plan, group: u32, job: &Job, result: &JobResult) -> model::Job {
+fn one_job(one_in: u32, group: u32, job: &Job, result: &JobResult) -> model::Job {
     let stats = &result.stats;
     let level = |(level, percent): (&str, f64)| model::Level { level: level.to_owned(), percent };
     let operations = OpKind::ALL.into_iter().filter_map(|kind| {
         let recorder = stats.of(kind);
         let used = recorder.total.count() > 0 || recorder.errors > 0;
-        let one = || operations(recorder, result.measured, breakdown(stats, kind, plan));
+        let one = || operations(recorder, result.measured, breakdown(stats, kind, one_in));
         used.then(|| (model_kind(kind), one()))
     });
     model::Job {
@@ -217,13 +222,13 @@ fn quantile(thousandths: u32) -> f64 {
     f64::from(thousandths) / 100_000.0
 }
 
-fn breakdown(stats: &JobStats, kind: OpKind, plan: &Plan) -> Option<model::Breakdown> {
+fn breakdown(stats: &JobStats, kind: OpKind, one_in: u32) -> Option<model::Breakdown> {
     // No operation may have been traced: on an array, or live if none was sampled.
     let all = stats.breakdowns.get(&kind).filter(|all| all.count() > 0)?;
     let at = |thousandths: u32| around(all, thousandths);
     Some(model::Breakdown {
         traced: all.count(),
-        sampled_one_in: plan.run.breakdown_sample,
+        sampled_one_in: one_in,
         stages: all.names().iter().map(|name| (*name).to_owned()).collect(),
         mean: shares(&all.mean()),
         at: AROUND.into_iter().filter_map(at).collect(),

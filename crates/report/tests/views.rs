@@ -47,6 +47,10 @@ fn reader() -> (Job, JobResult) {
 
 /// The run of these jobs, as if live.
 fn run(plan: &str, sets: &[(&str, &str)], result: &RunResult) -> Run {
+    run_in(World::Live, plan, sets, result)
+}
+
+fn run_in(world: World, plan: &str, sets: &[(&str, &str)], result: &RunResult) -> Run {
     let plan = plan::Plan::open(plan, sets).unwrap_or_else(|errors| panic!("{errors}"));
     let text = "[global]\nbs=4k\n[reader]\nrw=randread\n";
     let path = std::path::Path::new("a.fio");
@@ -58,7 +62,7 @@ fn run(plan: &str, sets: &[(&str, &str)], result: &RunResult) -> Run {
         settings: &[],
         recordings: &[],
         interface: "nvme",
-        world: World::Live,
+        world,
         device: Device::Thread,
         threads: 1,
         resets: 0,
@@ -191,6 +195,21 @@ fn job_without_operations_is_reported() {
     assert!(report::details(&run).ends_with(": group 0, measured 0ps, errors 0\n"));
     assert_eq!(report::to_fio(&document(Vec::new()), &run)["jobs"][0]["read"]["iops"], 0.0);
     assert!(report::summary::of_file(&[&run], Style::PLAIN).lines().count() >= 2);
+}
+
+/// A simulated run traces every command; a live one what the plan samples.
+#[test]
+fn number_of_traced_commands_is_that_of_the_world() {
+    for (world, one_in) in [(World::Simulated, 1), (World::Live, 64)] {
+        let sets = [("run.breakdown_sample", "64")];
+        let run = run_in(world, "gen4", &sets, &of(vec![reader()]));
+        let breakdowns: Vec<_> = run.jobs[0].operations.values().collect();
+        let sampled = breakdowns.iter().filter_map(|one| one.breakdown.as_ref());
+        assert!(sampled.clone().count() > 0);
+        assert!(sampled.into_iter().all(|found| found.sampled_one_in == one_in), "{world:?}");
+        let page = report::page::html(&document(vec![run]));
+        assert_eq!(page.contains("1 command in 64 was traced"), one_in == 64, "{world:?}");
+    }
 }
 
 /// The warnings that a run has, by kind.
