@@ -25,7 +25,7 @@ use workload::stats::Windows;
 use plan::Plan;
 use world::device;
 use world::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
-use world::{self, RunError};
+use world::{self, RunError, ThreadUse, Warning};
 
 use data::Data;
 pub use live::live;
@@ -98,6 +98,8 @@ pub struct HogStats {
     pub lock_waits: u64,
     /// Live: the operating system's thread of each core, and what it has compared.
     pub threads: Vec<HogThread>,
+    /// Live: about the device's thread and those of cores, at most one each.
+    pub warnings: Vec<Warning>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +108,8 @@ pub struct HogThread {
     pub id: u64,
     /// Bytes that were compared with what the thread had written.
     pub verified_bytes: u64,
+    /// Its processor use, from its beginning to its end.
+    pub used: Option<ThreadUse>,
 }
 
 impl HogStats {
@@ -373,7 +377,15 @@ async fn load<P: HostPort>(
     }
     board.all_ended(rt).await?;
     let (cores, lock_waits) = (board.stats(), driver.lock_waits());
-    Ok(HogStats { policy, shape, measured: hog.time, cores, lock_waits, threads: Vec::new() })
+    Ok(HogStats {
+        policy,
+        shape,
+        measured: hog.time,
+        cores,
+        lock_waits,
+        threads: Vec::new(),
+        warnings: Vec::new(),
+    })
 }
 
 /// A thread, and its range.

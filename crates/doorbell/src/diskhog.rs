@@ -85,7 +85,7 @@ pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
     let hog = typed.hog()?;
     let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
     let page = Page::beside(&[&json])?;
-    let mut all = Vec::new();
+    let (mut all, mut warnings) = (Vec::new(), Vec::new());
     for simulated in typed.world.simulated() {
         let mut cases = cases(&plan, typed.policy, &typed.lock)?;
         let costs = (!simulated).then(diskhog::measure_locks);
@@ -108,6 +108,7 @@ pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
         let runs = cases.iter().map(run).collect::<Result<Vec<_>, _>>()?;
         let of_world: Vec<_> = cases.iter().zip(&runs).collect();
         print_report(page, &typed.what(), simulated, &hog, &of_world);
+        warnings.extend(of_world.iter().flat_map(|(case, runs)| warnings_of(case, runs)));
         all.push(model::Hog {
             world: if simulated { model::World::Simulated } else { model::World::Live },
             plan: report::plan_of(&plan),
@@ -124,13 +125,23 @@ pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
             policies: of_world.iter().map(|(case, runs)| policy_of(case, runs)).collect(),
         });
     }
+    warnings.iter().for_each(|warning| page.line(format_args!("warning: {}", warning.text)));
     if let Some(json) = &mut json {
-        let document = call.document(Vec::new());
+        let document = Document { warnings, ..call.document(Vec::new()) };
         let live = all.iter().any(|hog| hog.world == model::World::Live);
         let document = if live { measured(document) } else { document };
         json.put(&report::to_json(&Document { diskhog: all, ..document }))?;
     }
     Ok(true)
+}
+
+/// The warnings of all runs of a policy: a number that departs may be the scheduler's.
+fn warnings_of(case: &Case, runs: &Runs) -> impl Iterator<Item = model::Warning> {
+    let kind = model::WarningKind::DisturbedCores;
+    runs.warnings().map(move |warning| {
+        let text = format!("{} {}: {warning}", case.policy, case.lock);
+        model::Warning { kind, text }
+    })
 }
 
 fn policy_of(case: &Case, runs: &Runs) -> model::HogPolicy {

@@ -76,7 +76,7 @@ pub(super) fn time_of_this_thread() -> Span {
 }
 
 /// Calls `run` and returns its result and the processor use of this thread.
-pub(super) fn timed<T>(run: impl FnOnce() -> T) -> (T, ThreadUse) {
+pub fn timed<T>(run: impl FnOnce() -> T) -> (T, ThreadUse) {
     let (before, begun) = (Counts::now(), STD_CLOCK.now());
     let done = run();
     let (after, elapsed) = (Counts::now(), STD_CLOCK.now().since(begun));

@@ -91,8 +91,14 @@ impl fmt::Display for Warning {
 
 /// The warning about a thread, if it was disturbed.
 pub(crate) fn of_thread(thread: &'static str, found: Option<ThreadUse>) -> Option<Warning> {
-    let found = found.filter(ThreadUse::is_disturbed)?;
-    Some(Warning::Disturbed { thread, found })
+    Warning::of_thread(thread, found?)
+}
+
+impl Warning {
+    /// The warning about a thread with this use of its processor, if it was disturbed.
+    pub fn of_thread(thread: &'static str, found: ThreadUse) -> Option<Warning> {
+        found.is_disturbed().then_some(Warning::Disturbed { thread, found })
+    }
 }
 
 /// The warning about flash whose FTL has these statistics, if it is fresh.

@@ -18,7 +18,7 @@ use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 use world::device::{Clock, Device, MediumState};
 use world::interfaces::{SCSI, controller_options, scsi_disk, spread_options};
-use world::{self, RunError};
+use world::{self, RunError, ThreadUse, Warning, timed};
 
 use super::data::Data;
 use super::{Board, CoreStats, Hog, HogError, HogStats, HogThread, Thread, check};
@@ -66,6 +66,15 @@ fn places(plan: &Plan, hog: &Hog) -> Result<u64, HogError> {
         return Err(HogError::Setting { what: "the length of a batch", found, expected });
     }
     Ok(places)
+}
+
+/// Warnings about the device's thread, and about that of the cores which waited longest for its processor.
+fn warnings(device: ThreadUse, cores: &[HogThread]) -> Vec<Warning> {
+    let used = cores.iter().filter_map(|thread| thread.used);
+    let worst = used.max_by_key(|used| (used.waited, used.switches));
+    let found = [("device", Some(device)), ("host", worst)];
+    let warning = |(thread, used): (_, Option<_>)| Warning::of_thread(thread, used?);
+    found.into_iter().filter_map(warning).collect()
 }
 
 /// Points that all threads pass together: their data are there, the time is over, the data were compared.
@@ -123,11 +132,18 @@ impl Machine<'_> {
         });
         rt.drop_tasks();
         drop(over);
-        joined(device)?;
-        stats
+        let used = joined(device)?;
+        let mut stats = stats?;
+        stats.warnings = warnings(used, &stats.threads);
+        Ok(stats)
     }
 
-    fn device(&self) -> Result<(), HogError> {
+    fn device(&self) -> Result<ThreadUse, HogError> {
+        let (served, used) = timed(|| self.serve());
+        served.map(|()| used)
+    }
+
+    fn serve(&self) -> Result<(), HogError> {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let state = MediumState::to_read(self.plan)?;
         let device = Device::start(SCSI, self.shared.device(&rt), state, Clock::Wall, self.plan)?;
@@ -148,7 +164,7 @@ impl Machine<'_> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         port: &LiveHost,
-        device: &ScopedJoinHandle<'scope, Result<(), HogError>>,
+        device: &ScopedJoinHandle<'scope, Result<ThreadUse, HogError>>,
     ) -> Result<HogStats, HogError> {
         // If the device does not start, its thread returns the error.
         let is_ready = || self.ready.load(Ordering::Acquire) || device.is_finished();
@@ -162,7 +178,10 @@ impl Machine<'_> {
         let (spread, memory) = created.map_err(RunError::from)?;
         let threads = (0..self.hog.threads).map(|core| {
             let (spread, identity) = (spread.clone(), identity.clone());
-            spawn(scope, format!("core {core}"), move || self.core(core, &spread, &identity))
+            spawn(scope, format!("core {core}"), move || {
+                let (ended, used) = timed(|| self.core(core, &spread, &identity));
+                ended.map(|(stats, thread)| (stats, HogThread { used: Some(used), ..thread }))
+            })
         });
         let threads = threads.collect::<Result<Vec<_>, _>>();
         if threads.is_err() {
@@ -188,7 +207,15 @@ impl Machine<'_> {
         }
         controller.shutdown().await.map_err(RunError::from)?;
         let (policy, shape, lock_waits) = (options.policy, spread.shape(), spread.lock_waits());
-        Ok(HogStats { policy, shape, measured: self.hog.time, cores, lock_waits, threads: found })
+        Ok(HogStats {
+            policy,
+            shape,
+            measured: self.hog.time,
+            cores,
+            lock_waits,
+            threads: found,
+            warnings: Vec::new(),
+        })
     }
 
     fn core(
@@ -250,7 +277,8 @@ impl Machine<'_> {
         self.pass(rt, Gate::Compared).await;
         spread.stop();
         let stats = board.stats().swap_remove(core as usize);
-        Ok((stats, HogThread { id: thread_id(), verified_bytes: data.verified_bytes() }))
+        let verified_bytes = data.verified_bytes();
+        Ok((stats, HogThread { id: thread_id(), verified_bytes, used: None }))
     }
 
     /// Writes the whole region, or reads and compares it.
@@ -303,4 +331,29 @@ fn spawn<'scope, T: Send + 'scope>(
 fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, HogError>>) -> Result<T, HogError> {
     let name = thread.thread().name().unwrap_or_default().to_owned();
     thread.join().unwrap_or_else(|_| Err(HogError::Thread(format!("thread {name:?} panicked"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::Span;
+
+    #[test]
+    fn threads_that_lost_their_cores_are_warned_about() {
+        let waited = |span| ThreadUse {
+            elapsed: Span::s(1),
+            cpu: None,
+            waited: Some(span),
+            switches: Some(0),
+        };
+        let core = |span| HogThread { used: Some(waited(span)), ..HogThread::default() };
+        let quiet = [core(Span::ms(1)), core(Span::ms(2))];
+        assert_eq!(warnings(waited(Span::ZERO), &quiet).len(), 0);
+        let busy = [core(Span::ms(1)), core(Span::ms(500)), core(Span::ms(30))];
+        let texts: Vec<_> =
+            warnings(waited(Span::ms(40)), &busy).iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert!(texts[0].starts_with("the device thread lost its core for 4.0 %"), "{texts:?}");
+        assert!(texts[1].starts_with("the host thread lost its core for 50.0 %"), "{texts:?}");
+    }
 }

@@ -8,6 +8,7 @@ use std::thread;
 use host::nvme::{SpinLock, SpinOrder};
 use plan::Plan;
 use runtime::{STD_CLOCK, Span, WallClock};
+use world::Warning;
 
 use super::{Hog, HogError, HogStats, simulated};
 
@@ -143,6 +144,10 @@ impl Runs {
     /// Median share of each core.
     pub fn median_shares(&self) -> Vec<f64> {
         self.shares().iter().map(|[_, median, _]| *median).collect()
+    }
+
+    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
+        self.0.iter().flat_map(|run| &run.warnings)
     }
 
     /// Bytes that were compared in all runs.

@@ -9,7 +9,7 @@ use runtime::Span;
 use workload::trace::Mapping;
 use world::interfaces::SCSI;
 use world::work::Work;
-use world::{self, Options, RunResult};
+use world::{self, Options, RunResult, ThreadUse, Warning};
 
 fn plan(name: &str, policy: &str) -> Plan {
     deep(name, policy, "16")
@@ -142,6 +142,14 @@ fn live_diskhog_verifies_data_on_distinct_threads_by_policy() {
                 ids.sort_unstable();
                 ids.dedup();
                 assert_eq!((ids.len(), seen.cores.len()), (3, 3), "{case}");
+                // A thread that lost its core is warned about, as by `run`.
+                let used: Option<Vec<_>> = seen.threads.iter().map(|thread| thread.used).collect();
+                let disturbed = used.expect("of each").iter().any(ThreadUse::is_disturbed);
+                let of_cores = |warning: &Warning| match warning {
+                    Warning::Disturbed { thread, .. } => *thread == "host",
+                    _ => false,
+                };
+                assert!(!disturbed || seen.warnings.iter().any(of_cores), "{case}");
                 for (core, thread) in seen.cores.iter().zip(&seen.threads) {
                     let read = if write { 0 } else { core.bytes };
                     assert!(thread.verified_bytes >= hog.region_bytes + read, "{case}");
