@@ -31,6 +31,7 @@ impl Chips {
     pub fn cut(self) -> ChipState {
         self.come_of_age();
         self.lose_power(&mut self.nand.borrow_mut());
+        self.nand.borrow_mut().power_is_off();
         let buffer = self.options.protected_buffer.then(|| {
             let mut buffer = self.buffer.into_inner();
             buffer.lose_power(self.options.nv_slots);

@@ -7,7 +7,7 @@ use media::contents::Keep;
 use media::nand::{Data, Nand, PageAt, Sense};
 use proptest::prelude::*;
 
-use super::{at, nand, page_bytes, program, read, remembered};
+use super::{GOOD, at, nand, page_bytes, program, read, remembered};
 use crate::common::Scratch;
 
 #[derive(Clone, Debug)]
@@ -197,4 +197,33 @@ fn replay_of_folded_journal_tears_nothing() {
         fs::remove_file(&path).unwrap();
         fs::remove_file(&journal).unwrap();
     }
+}
+
+/// What a power cut finds complete or not begun is over: a replay must not tear what a later life has built.
+#[test]
+fn replay_tears_nothing_that_an_earlier_power_cut_has_ended() {
+    let scratch = Scratch::new("nand-lives");
+    let path = scratch.join("drive.nand");
+    let mut flash = nand(Keep::Everything);
+    flash.keep_journal(&path, b"", u64::MAX).unwrap();
+    for block in 0..5 {
+        for page in 0..12 {
+            program(&mut flash, at(block, page), 1).unwrap();
+        }
+    }
+    // Complete and not reported; this erase had not begun.
+    flash.erase_begins(4);
+    flash.power_is_off();
+    // The second life.
+    program(&mut flash, at(5, 0), 1).unwrap();
+    flash.programs_ended(5);
+    flash.sync().unwrap();
+    std::mem::forget(flash);
+    let mut after = found(&path);
+    for (block, page) in (0..5).flat_map(|block| (0..12).map(move |page| (block, page))) {
+        let (sense, bytes, _) = read(&mut after, at(block, page));
+        assert_eq!(sense, GOOD, "block {block}, page {page}");
+        assert_eq!(bytes, page_bytes(at(block, page), 1));
+    }
+    assert_eq!(after.next_page(5), Some(1));
 }
