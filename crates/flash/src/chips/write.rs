@@ -7,27 +7,44 @@ use runtime::Span;
 use super::die::Work;
 use super::{
     Chips, HEADER_BYTES, erase_time, on_wires, page_at, pages_of, planes_of, stop_without_row,
+    undo_plane,
 };
+
+/// Result of the program of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Whole,
+    Failed,
+    /// The file of pages has no place for it: nothing has changed.
+    Not,
+}
 
 impl Chips {
     /// Programs a superpage without timing. Returns the mask of planes that failed.
     pub(super) fn write_row(&self, row: Row, header: Header, units: &[Unit]) -> u32 {
         assert_eq!(units.len() as u32, self.shape.row_units(row.blocks.planes), "units of a row");
         let mut failed = 0;
-        let mut pages = units.chunks_exact(self.shape.units as usize);
-        for plane in planes_of(row.blocks.planes) {
-            for at in pages_of(self.shape, row, plane) {
-                let units = pages.next().expect("as many as the row has");
-                if self.write_page(at, header, units) {
-                    failed |= 1 << plane;
+        let planes = units.chunks_exact((self.shape.units * self.shape.group) as usize);
+        for (plane, units) in planes_of(row.blocks.planes).zip(planes) {
+            let pages = units.chunks_exact(self.shape.units as usize);
+            for (at, units) in pages_of(self.shape, row, plane).zip(pages) {
+                match self.write_page(at, header, units) {
+                    Written::Whole => {}
+                    Written::Failed => failed |= 1 << plane,
+                    Written::Not => {
+                        failed |= 1 << plane;
+                        // Its pages before this one.
+                        undo_plane(&mut self.nand.borrow_mut(), self.shape, row, plane);
+                        break;
+                    }
                 }
             }
         }
         failed
     }
 
-    /// Programs a page. Returns true if it failed.
-    fn write_page(&self, at: PageAt, header: Header, units: &[Unit]) -> bool {
+    /// Programs a page.
+    fn write_page(&self, at: PageAt, header: Header, units: &[Unit]) -> Written {
         let (mut nand, buffer) = (self.nand.borrow_mut(), self.buffer.borrow());
         let kept = nand.kept_bytes() as usize;
         let mut page = self.room.page.borrow_mut();
@@ -67,18 +84,18 @@ impl Chips {
         self.validate(done)
     }
 
-    /// Updates the counters. Returns true if the program failed.
-    fn validate(&self, done: Result<(), Error>) -> bool {
+    /// Updates the counters.
+    fn validate(&self, done: Result<(), Error>) -> Written {
         self.count(|counts| counts.programs += 1);
         match done {
-            Ok(()) => false,
+            Ok(()) => Written::Whole,
             Err(Error::ProgramFailed { .. }) => {
                 self.count(|counts| counts.failures += 1);
-                true
+                Written::Failed
             }
             Err(error @ (Error::Io { .. } | Error::State { .. })) => {
                 self.note(error);
-                true
+                Written::Not
             }
             Err(error) => panic!("a rule of flash was broken: {error}"),
         }

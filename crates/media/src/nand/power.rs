@@ -67,6 +67,22 @@ impl Nand {
         Ok(())
     }
 
+    /// Undoes programs of which some pages are missing, for chips that program a group of pages at once: a
+    /// state or a journal may end within one, which then had not begun.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::State`] if a block cannot be loaded from its file.
+    pub fn undo_partial_programs(&mut self) -> Result<(), Error> {
+        let group = self.spec.geometry.group;
+        for block in 0..self.blocks.len() as u32 {
+            let next = u32::from(self.blocks[block as usize].next);
+            for page in (next - next % group..next).rev() {
+                self.undo_program(PageAt { block, page })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that the page is one of the last `pages` that were programmed.
     fn check_last(&self, at: PageAt, pages: u32) -> Result<(), Error> {
         self.check(at)?;

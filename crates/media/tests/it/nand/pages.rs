@@ -340,6 +340,61 @@ fn area_is_not_reused_before_the_confirmation_of_its_sync_is_durable() {
     }
 }
 
+/// Where each frame of a journal ends: a header of 64 bytes, then frames of 48 with the length of their records.
+fn ends_of_frames(journal: &[u8]) -> Vec<usize> {
+    let mut ends = vec![64];
+    while let Some(length) =
+        journal.get(ends[ends.len() - 1] + 4..).and_then(|rest| rest.first_chunk())
+    {
+        ends.push(ends[ends.len() - 1] + 48 + u32::from_le_bytes(*length) as usize);
+    }
+    ends
+}
+
+/// A sync that makes room for rows does not divide the program of a group of pages.
+#[test]
+fn journal_cut_at_any_frame_has_whole_programs() {
+    let scratch = Scratch::new("pages-groups");
+    let (path, journal) = (scratch.join("drive.nand"), scratch.join("drive.nand.journal"));
+    let faults = Arc::new(Faults::new());
+    let mut flash = begin(&path, Files::failing(faults.clone()), u64::MAX);
+    let group = flash.geometry().group;
+    let fill = |flash: &mut Nand, block| {
+        for page in 0..group {
+            program(flash, at(block, page), 7).unwrap();
+        }
+        flash.programs_ended(block);
+        flash.commit().unwrap();
+    };
+    let erase = |flash: &mut Nand, block| {
+        flash.erase_begins(block);
+        flash.erase(block).unwrap();
+        flash.commit().unwrap();
+    };
+    fill(&mut flash, 6);
+    fill(&mut flash, 7);
+    for number in 0..120 {
+        fill(&mut flash, number % 5);
+        erase(&mut flash, number % 5);
+        if number == 30 {
+            // Areas wait in such a number that the next one is worth it when the last free one is taken.
+            erase(&mut flash, 6);
+            erase(&mut flash, 7);
+        }
+    }
+    assert!(faults.syncs() > 12, "{} syncs, none of which was asked for", faults.syncs());
+    std::mem::forget(flash);
+    let bytes = fs::read(&journal).unwrap();
+    let ends = ends_of_frames(&bytes);
+    assert_eq!(ends.last(), Some(&bytes.len()));
+    for end in ends {
+        fs::write(&journal, &bytes[..end]).unwrap();
+        let flash = found(&path, &format!("cut at byte {end}"));
+        let next = (0..5).filter_map(|block| flash.next_page(block)).find(|next| next % group != 0);
+        assert_eq!(next, None, "cut at byte {end}: a part of a program");
+    }
+}
+
 /// Returns true while there was a call to fail.
 fn fail_at(call: u64, (count, fault, most): (u64, Fault, u64), power_fails: bool) -> bool {
     let case = &format!("call {call}, {count} calls, {fault:?}, power fails: {power_fails}");
