@@ -62,7 +62,11 @@ pub(super) fn serve(
         true => Control::watching(plan.clone()),
         false => Control::new(),
     };
-    let control = &control.map_err(|error| error.to_string())?;
+    // Also without a log.
+    let alarm = |address: &str, what: &str| {
+        let _ = writeln!(std::io::stderr(), "doorbell: {address}: {what}");
+    };
+    let control = &control.map_err(|error| error.to_string())?.with_alarm(alarm);
     stop_by_signals(control).map_err(|error| format!("signals: {error}"))?;
     let socket = controls.control.as_deref().map(|path| {
         ControlSocket::bind(path).map_err(|error| format!("--control {}: {error}", path.display()))

@@ -78,6 +78,7 @@ pub struct Harm {
     flushes_ignored_until: Cell<Time>,
     flushes_ignored: Cell<u64>,
     volatile: RefCell<Volatile>,
+    on_failed_flush: Cell<Option<Box<dyn FnOnce()>>>,
 }
 
 /// Blocks written since flushes are ignored, with the contents that a power cut may bring back. Beyond
@@ -115,6 +116,11 @@ impl Harm {
     /// Flushes before `until` complete and make nothing durable; with [`Time::NEVER`] none ever does.
     pub fn ignore_flushes_until(&self, until: Time) {
         self.flushes_ignored_until.set(until);
+    }
+
+    /// Calls `report` after the first flush of the medium that fails.
+    pub fn on_failed_flush(&self, report: impl FnOnce() + 'static) {
+        self.on_failed_flush.set(Some(Box::new(report)));
     }
 
     /// Number of flushes that made nothing durable.
@@ -248,6 +254,16 @@ impl<M> Faulty<M> {
         }
     }
 
+    /// Reports the first flush that failed.
+    fn flushed(&self, done: Result<(), MediaError>) -> Result<(), MediaError> {
+        if done.is_err()
+            && let Some(report) = self.harm.on_failed_flush.take()
+        {
+            report();
+        }
+        done
+    }
+
     async fn unstuck(&self) {
         loop {
             match self.harm.stuck_until.get() {
@@ -378,11 +394,11 @@ impl<M: Media> crate::Layer for Faulty<M> {
                 self.harm.flushes_ignored.set(self.harm.flushes_ignored.get() + 1);
                 return Ok(());
             }
-            self.medium.flush().await?;
+            self.flushed(self.medium.flush().await)?;
             self.harm.forget_volatile();
             return Ok(());
         }
-        self.medium.flush().await
+        self.flushed(self.medium.flush().await)
     }
 }
 

@@ -27,6 +27,7 @@ use std::task::Poll;
 use bus::listen::Stop;
 use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK};
+use world::device::Device;
 use world::interfaces::Row;
 
 use crate::Client;
@@ -38,9 +39,13 @@ pub use page::Page;
 pub use socket::{ControlSocket, LINE_BYTES_MAX};
 pub use verbs::{VERBS, Verb};
 
+/// Receives the address of a drive, and what its owner must know at once.
+type Alarm = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
 /// Control of the drives of one server.
 pub struct Control {
     stop: Arc<Stop>,
+    alarm: Alarm,
     /// As it was opened: settings at run time are applied to this.
     opened: Option<Plan>,
     drives: Mutex<Vec<Arc<Drive>>>,
@@ -52,7 +57,8 @@ impl Control {
     /// # Errors
     /// The process has no descriptors left.
     pub fn new() -> io::Result<Control> {
-        Ok(Control { stop: Arc::new(Stop::new()?), opened: None, drives: Mutex::default() })
+        let (stop, alarm): (_, Alarm) = (Arc::new(Stop::new()?), Arc::new(|_, _| ()));
+        Ok(Control { stop, alarm, opened: None, drives: Mutex::default() })
     }
 
     /// Drives count their commands, and can change. `plan` is that of the server.
@@ -61,6 +67,12 @@ impl Control {
     /// The process has no descriptors left.
     pub fn watching(plan: Plan) -> io::Result<Control> {
         Ok(Control { opened: Some(plan), ..Control::new()? })
+    }
+
+    /// Calls `alarm` with the address of a drive and the reason when its flushes begin to fail.
+    #[must_use]
+    pub fn with_alarm(self, alarm: impl Fn(&str, &str) + Send + Sync + 'static) -> Control {
+        Control { alarm: Arc::new(alarm), ..self }
     }
 
     /// The stop of this server. After its request, drives flush and save what they hold, and
@@ -93,7 +105,7 @@ impl Control {
         let watched = self.opened.is_some();
         self.with(addresses.iter().zip(0..).map(|(address, number)| {
             let drive = Drive::new(row, address, plan(number), number, watched, &self.stop);
-            drive.on_threads(device_threads)
+            drive.on_threads(device_threads).alarming(&self.alarm)
         }))
     }
 
@@ -109,7 +121,8 @@ impl Control {
         let watched = self.opened.is_some();
         self.with(addresses.iter().enumerate().map(|(number, address)| {
             let drive = Drive::new(row, address, plan.clone(), 0, watched, &self.stop);
-            drive.shared_by(clients.get(number).map(|client| client.name.as_str()))
+            let client = clients.get(number).map(|client| client.name.as_str());
+            drive.shared_by(client).alarming(&self.alarm)
         }))
     }
 
@@ -120,9 +133,21 @@ impl Control {
         added
     }
 
+    /// Reports the first flush that fails of a device behind several addresses, of which this is the first.
+    pub(crate) fn watch_flushes(&self, address: &Path, device: &Device) {
+        watch_flushes(&self.alarm, &address.display().to_string(), device);
+    }
+
     fn drives(&self) -> MutexGuard<'_, Vec<Arc<Drive>>> {
         self.drives.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn watch_flushes(alarm: &Alarm, name: &str, device: &Device) {
+    let (alarm, name) = (alarm.clone(), name.to_owned());
+    device.on_failed_flush(move |why| {
+        alarm(&name, &format!("flushes fail, and nothing written since is durable: {why}"));
+    });
 }
 
 /// An executor for a device: with a table of request traces, if it is watched.

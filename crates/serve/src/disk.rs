@@ -250,6 +250,7 @@ fn run_once(
     let rt = executor(row, watched);
     let port = shared.device(&rt);
     let device = Device::start_with(row, port, kept, Clock::Wall, &plan, watched)?;
+    drive.watch_flushes(&device);
     let host = shared.host(&rt);
     let serving = async {
         let driver = row.connect(vec![host], &plan).await.map_err(RunError::of)?;

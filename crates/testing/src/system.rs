@@ -19,6 +19,8 @@ pub enum Limit {
     Descriptors,
     /// Address space, bytes.
     Memory,
+    /// Length of a file, bytes. A process that does not ignore SIGXFSZ ends when it writes more.
+    FileLength,
 }
 
 /// Sets a limit of a running child; returns the limit before.
@@ -26,6 +28,7 @@ pub fn limit(child: &Child, what: Limit, to: u64) -> u64 {
     let resource = match what {
         Limit::Descriptors => libc::RLIMIT_NOFILE,
         Limit::Memory => libc::RLIMIT_AS,
+        Limit::FileLength => libc::RLIMIT_FSIZE,
     };
     let pid = child.id() as libc::pid_t;
     // SAFETY: all-zero is a valid value; the structures are ours.

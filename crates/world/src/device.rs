@@ -15,7 +15,7 @@ use ::flash::chips::{ChipState, Chips};
 use ::flash::drive::Drive;
 use ftl::{Asleep, Options, Pages};
 use media::nand::{Lock, Nand, Spec};
-use media::{Contents, Faulty, Media, Part, Range};
+use media::{Contents, Faulty, Harm, Media, Part, Range};
 use runtime::Rt;
 
 use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
@@ -62,6 +62,8 @@ enum DeviceBacking {
 pub struct Device {
     backing: DeviceBacking,
     faults: Option<Rc<Faults>>,
+    /// One for each part of the medium that front ends reach.
+    harms: Vec<Rc<Harm>>,
     rt: Rt,
 }
 
@@ -291,8 +293,9 @@ impl Device {
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
+        let harms = vec![faults.harm.clone()];
         let faults = (watched || !plan.faults.is_empty() || plan.power.is_some()).then_some(faults);
-        Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
+        Ok(Device { backing: DeviceBacking::Medium(medium), faults, harms, rt })
     }
 
     /// Builds a device for at most `hosts` hosts. None of its controllers is started.
@@ -312,8 +315,8 @@ impl Device {
         let Some(shared) = (row.share)(store, plan, hosts) else {
             return Err(MediumError::OneHost { interface: row.name }.into());
         };
-        let backing = DeviceBacking::Medium(medium);
-        Ok((Device { backing, faults: Some(faults), rt: rt.clone() }, shared))
+        let (backing, harms) = (DeviceBacking::Medium(medium), vec![faults.harm.clone()]);
+        Ok((Device { backing, faults: Some(faults), harms, rt: rt.clone() }, shared))
     }
 
     /// Builds a device of which each client reaches one of `ranges`. No controller is started.
@@ -330,13 +333,14 @@ impl Device {
     ) -> Result<(Device, Vec<Extent<P>>), RunError> {
         let (medium, _) = Device::medium(rt, state, Clock::Wall, plan)?;
         let whole = Rc::new(medium.clone());
-        let mut extents = Vec::new();
+        let (mut extents, mut harms) = (Vec::new(), Vec::new());
         for range in ranges {
             let part =
                 Rc::new(Part::new(whole.clone(), *range).map_err(|_| {
                     MediumError::NotOnMedium { range: *range, blocks: whole.blocks() }
                 })?);
             let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
+            harms.push(harm.clone());
             let store = Rc::new(Faulty::new(rt, Rc::new(Reach::Part(part.clone())), harm));
             let plan = &plan.numbered(range.from);
             let Some(side) = (front::<P>(row)?.divide)(store, rt, plan) else {
@@ -344,10 +348,8 @@ impl Device {
             };
             extents.push(Extent { part, side });
         }
-        Ok((
-            Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
-            extents,
-        ))
+        let backing = DeviceBacking::Medium(medium);
+        Ok((Device { backing, faults: None, harms, rt: rt.clone() }, extents))
     }
 
     /// Flushes the buffers of the medium. Errors are ignored.
@@ -400,7 +402,8 @@ impl Device {
         let chips = chips(&rt, flash_of(plan), state.chip_state, is_modelled(clock, plan))?;
         chips.make_operations_durable();
         (front(row)?.start_bare)(port, chips.clone(), plan);
-        Ok(Device { backing: DeviceBacking::Bare(chips), faults: None, rt })
+        let backing = DeviceBacking::Bare(chips);
+        Ok(Device { backing, faults: None, harms: Vec::new(), rt })
     }
 
     /// Fault injection, if the plan has faults.

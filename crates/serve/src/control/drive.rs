@@ -15,7 +15,7 @@ use world::device::{Copied, Device, copy_to_file};
 use world::interfaces::Row;
 
 use super::posted::{Place, Posted};
-use super::{Look, looked};
+use super::{Alarm, Look, looked};
 use crate::net::socket::Stream;
 
 /// Time limit for the answer of all device threads.
@@ -36,6 +36,7 @@ pub struct Drive {
     pub(super) divided: bool,
     pub(super) watched: bool,
     pub(super) stop: Arc<Stop>,
+    alarm: Option<Alarm>,
     pub(super) asked: AtomicU32,
     running: AtomicBool,
     /// [`Settings::cuts`] with which the devices that run began.
@@ -143,6 +144,7 @@ impl Drive {
             divided: false,
             watched,
             stop: stop.clone(),
+            alarm: None,
             asked: AtomicU32::new(0),
             running: AtomicBool::new(false),
             cuts_at_turn: AtomicU32::new(0),
@@ -164,6 +166,18 @@ impl Drive {
     /// The drive, with this number of device threads.
     pub(super) fn on_threads(self, threads: usize) -> Drive {
         Drive { places: (0..threads).map(|_| Place::default()).collect(), ..self }
+    }
+
+    /// The drive, which reports flushes that fail.
+    pub(super) fn alarming(self, alarm: &Alarm) -> Drive {
+        Drive { alarm: Some(alarm.clone()), ..self }
+    }
+
+    /// Reports the first flush of a device that fails.
+    pub(crate) fn watch_flushes(&self, device: &Device) {
+        if let Some(alarm) = &self.alarm {
+            super::watch_flushes(alarm, &self.name, device);
+        }
     }
 
     /// Number of threads that its queues are dealt to.

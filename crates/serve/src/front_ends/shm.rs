@@ -83,6 +83,7 @@ fn session(
     let rt = executor(job.row, watched);
     let port = shared.device(&rt);
     let device = Device::start_with(job.row, port, kept, Clock::Wall, &plan, watched)?;
+    drive.watch_flushes(&device);
     let end = match client.welcome() {
         Ok(()) => {
             let is_over = until(&rt, || client.is_gone() || device.is_down());

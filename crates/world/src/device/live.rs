@@ -72,6 +72,19 @@ impl Device {
         Ok(())
     }
 
+    /// Calls `report` with the reason of the first flush that fails.
+    pub fn on_failed_flush(&self, report: impl Fn(&str) + 'static) {
+        let report = Rc::new(report);
+        for harm in &self.harms {
+            let chips: Vec<_> = self.chips().iter().map(Rc::downgrade).collect();
+            let report = report.clone();
+            harm.on_failed_flush(move || {
+                let trouble = chips.iter().find_map(|chips| chips.upgrade()?.trouble());
+                report(&trouble.unwrap_or_else(|| "the file of its contents".into()));
+            });
+        }
+    }
+
     /// The dies of flash, across its controllers in order.
     pub fn dies(&self) -> Vec<DieView> {
         self.chips().iter().flat_map(|chips| chips.dies()).collect()

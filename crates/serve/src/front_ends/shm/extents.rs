@@ -45,6 +45,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
                 Device::divide::<LiveDevice>(job.row, &rt, kept, &job.plan, &ranges)
             });
             let Some((device, extents)) = started.with(divided) else { return Ok(()) };
+            job.control.watch_flushes(&job.addresses[0], &device);
             let (device, extents) = (Rc::new(device), Rc::new(extents));
             // If this panics, each session finds its device ended.
             one_device::run(&rt, take, |next| {

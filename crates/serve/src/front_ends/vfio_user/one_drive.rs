@@ -106,10 +106,12 @@ fn device(job: &Job<'_>, rt: &Rt, thread: usize) -> Result<(Device, Controllers)
     if job.shared {
         let hosts = job.addresses.len() as u16;
         let (device, shared) = Device::share(job.row, rt, kept, &job.plan, hosts)?;
+        job.control.watch_flushes(&job.addresses[0], &device);
         return Ok((device, Controllers::Sharing(shared)));
     }
     let ranges = one_device::ranges(job, thread);
     let (device, extents) = Device::divide(job.row, rt, kept, &job.plan, &ranges)?;
+    job.control.watch_flushes(&job.addresses[0], &device);
     Ok((device, Controllers::Divided(extents)))
 }
 

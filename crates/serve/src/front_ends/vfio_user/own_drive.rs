@@ -125,6 +125,7 @@ impl Socket {
             let ((plan, seen), watched) = (self.drive.plan(), self.drive.is_watched());
             let at = port.clone();
             let device = Device::start_with(self.row, at, kept, Clock::Wall, &plan, watched)?;
+            self.drive.watch_flushes(&device);
             let attended = self.drive.attend(&rt, &device, seen);
             let ends = race(device.link_down(&rt), attended);
             let why = rt.block_on(race(port.attend(), ends));
