@@ -51,6 +51,8 @@
 pub mod check;
 mod error;
 mod file;
+#[cfg(test)]
+mod garbled;
 mod geometry;
 mod held;
 mod journal;

@@ -156,7 +156,8 @@ impl Errors {
 
     /// The greatest rate at which no draw is needed: see [`Errors::quiet`].
     pub(super) fn quiet_rate(&self) -> u64 {
-        self.quiet() * 1_000_000 / (u64::from(self.codeword_bytes) * 8)
+        let bits = u128::from(self.codeword_bytes) * 8;
+        (u128::from(self.quiet()) * 1_000_000 / bits).try_into().unwrap_or(u64::MAX)
     }
 
     /// Mean number of bit errors in a codeword at this rate, rounded down.
