@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use media::nand::check;
+use world::device::check_mount;
 
 /// Arguments of `state`.
 #[derive(Args)]
@@ -34,16 +35,26 @@ enum Action {
 
 /// Runs the action. Returns false if damage remains.
 pub(super) fn state(typed: &State) -> Result<bool, String> {
-    let report = match &typed.action {
-        Action::Check { file } => check::check(file),
-        Action::Repair { file } => check::repair(file),
-        Action::Upgrade { file } => check::upgrade(file),
+    let (file, report) = match &typed.action {
+        Action::Check { file } => (file, check::check(file)),
+        Action::Repair { file } => (file, check::repair(file)),
+        Action::Upgrade { file } => (file, check::upgrade(file)),
     };
     let report = report.map_err(|error| error.to_string())?;
     report.lines.iter().for_each(|line| println!("{line}"));
     report.damage.iter().for_each(|line| println!("damage: {line}"));
+    let is_check = matches!(typed.action, Action::Check { .. });
+    if is_check && !report.damage.is_empty() {
+        return Ok(false);
+    }
+    // As a start does, also after a repair.
+    if let Err(error) = check_mount(file) {
+        println!("damage: {error}");
+        return Ok(false);
+    }
+    println!("mount: flash software can mount it");
     if report.damage.is_empty() {
         println!("no damage found");
     }
-    Ok(report.damage.is_empty() || !matches!(typed.action, Action::Check { .. }))
+    Ok(true)
 }

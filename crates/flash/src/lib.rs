@@ -7,7 +7,8 @@
 //!
 //! - [`chips`]: timing, channels and write buffer of flash chips; [`drive`]: a translation layer over them,
 //!   as a medium; [`bridge`]: several media as one.
-//! - [`collections`]: a host selects what is collected; [`mapping`]: a host has the map.
+//! - [`collections`]: a host selects what is collected; [`mapping`]: a host has the map; [`trial`]: whether
+//!   flash can be mounted.
 //!
 //! Controllers, queues and the bus are not known here.
 //!
@@ -38,3 +39,4 @@ pub mod chips;
 pub mod collections;
 pub mod drive;
 pub mod mapping;
+pub mod trial;

@@ -39,6 +39,10 @@ impl<P: Pages> Ftl<P> {
             inner.state.borrow_mut().forget();
             inner.recover(&kept, Root::default()).await?;
         }
+        // Older copies of what those pages hold are no substitute.
+        if inner.pages.has_unread() {
+            return Err(MountError::File);
+        }
         inner.state.borrow_mut().count_valid()?;
         inner.state.borrow_mut().supers.free_empty();
         inner.resume().await;
@@ -60,6 +64,8 @@ fn open_streams(options: &Options) -> usize {
         (false, false) => 1,
     }
 }
+/// Greatest number that a superpage can have: what claims more was not written by this software.
+pub(crate) const SEQUENCE_MAX: u64 = u64::MAX / 2;
 /// Upper bound of the software time per page.
 const PER_PAGE: Span = Span::us(1);
 
@@ -168,6 +174,9 @@ impl<P: Pages> Inner<P> {
             let mut last = None;
             for part in &parts {
                 let Some(header) = self.pages.header(part.page) else { continue };
+                if header.sequence > SEQUENCE_MAX {
+                    continue;
+                }
                 let write_pointer = WritePointer {
                     superblock,
                     group: part.page.page / shape.group,
@@ -275,6 +284,7 @@ impl<P: Pages> Inner<P> {
                 state.next_note = state.next_note.max(number + 1) & NUMBER;
             }
         }
+        trims.retain(|trim| trim.before <= SEQUENCE_MAX);
         trims.sort_unstable_by_key(|trim| trim.before);
         trims
     }

@@ -173,6 +173,9 @@ pub enum MountError {
     /// The map on flash can't be read.
     #[error("the map on flash can't be read")]
     Map,
+    /// The file behind the flash can't be read.
+    #[error("pages can't be read from the file of flash")]
+    File,
 }
 
 /// Why something could not be done.

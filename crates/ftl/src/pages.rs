@@ -231,6 +231,12 @@ pub trait Pages: 'static {
         None
     }
 
+    /// True if a page could not be read because of the file behind the flash, and not because of its cells:
+    /// then the pages that were read are not all that there are.
+    fn has_unread(&self) -> bool {
+        false
+    }
+
     /// Superpage header in the spare bytes of a page that was read before. `None` if the page is erased or
     /// unreadable.
     fn header(&self, page: Page) -> Option<Header>;

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use crate::content::{CHUNK, PAD, ROOT};
 use crate::ftl::{Inner, Task};
 use crate::layout::{NONE, WritePointer};
+use crate::mount::SEQUENCE_MAX;
 use crate::options::Error;
 use crate::pages::{
     Blocks, Erase, Header, Page, PageRead, Pages, Part, Place, Row, Source, Tag, Unit,
@@ -51,6 +52,12 @@ impl Root {
     pub fn filled_before(&self, superblock: u32, opened: u64) -> bool {
         let known = self.supers.get(superblock as usize);
         known.is_some_and(|known| known.filled != 0 && known.opened == opened)
+    }
+
+    /// Returns true if its locations are on flash of this number of units.
+    fn fits(&self, units: u64) -> bool {
+        let is_there = |at: &u32| *at == NONE || u64::from(*at) < units;
+        self.from <= SEQUENCE_MAX && self.chunks.iter().all(is_there)
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -125,6 +132,7 @@ impl<P: Pages> Inner<P> {
             let bytes: Vec<u8> =
                 these.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
             let root = if whole { Root::from_bytes(&bytes) } else { None };
+            let root = root.filter(|root| root.fits(self.layout.shape.all_units()));
             if let Some(root) = root {
                 let place = RootPlace { number, block, group: self.layout.groups };
                 self.state.borrow_mut().root = place;

@@ -13,6 +13,7 @@ use ::device::faults::Faults;
 use ::flash::bridge::Bridge;
 use ::flash::chips::{ChipState, Chips};
 use ::flash::drive::Drive;
+use ::flash::trial;
 use ftl::{Asleep, Options, Pages};
 use media::nand::{Lock, Nand, Spec};
 use media::{Contents, Faulty, Harm, Media, Part, Range};
@@ -22,7 +23,7 @@ use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
 use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
-pub use check::check;
+pub use check::{check, check_mount};
 pub use live::{Copied, DieView, copy_to_file};
 use plan::{Flash, MediumPace, Plan, Start};
 pub use stats::{FlashStats, StateUse};
@@ -122,6 +123,9 @@ impl MediumState {
             let (mut nand, label) = Nand::load_from(path).map_err(MediumError::from)?;
             check_chips(path, nand.spec(), &spec)?;
             let replayed = nand.replay(path, flash.held_up).map_err(MediumError::from)?;
+            // A device would answer every command with an error.
+            let mounted = trial::mount(&nand, &software(plan, flash), flash.held_up);
+            mounted.map_err(|why| MediumError::not_mounted(path, &why))?;
             return Ok(MediumState::flash(nand, replayed.beside.unwrap_or(label)));
         }
         if flash.start != Start::Fresh {

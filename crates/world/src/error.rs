@@ -1,7 +1,7 @@
 //! Errors: why a plan does not suit an interface, why a driver failed, and why a run failed.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bus::OutOfMemory;
 use bus::live::ProcessError;
@@ -234,6 +234,9 @@ pub enum MediumError {
         found: Keep,
         expected: Keep,
     },
+    /// The flash software cannot mount the state.
+    #[error("{}: flash software can't mount it: {why}; see doorbell state check", state.display())]
+    NotMounted { state: PathBuf, why: String },
     /// The state file has chips of another shape or seed.
     #[error("{}: found other chips, expected those of the plan, its seed included", state.display())]
     OtherChips { state: PathBuf },
@@ -258,6 +261,12 @@ pub enum MediumError {
         /// Blocks of the medium.
         blocks: u64,
     },
+}
+
+impl MediumError {
+    pub(crate) fn not_mounted(state: &Path, why: &impl ToString) -> MediumError {
+        MediumError::NotMounted { state: state.into(), why: why.to_string() }
+    }
 }
 
 fn keep_text(keep: Keep) -> &'static str {

@@ -89,6 +89,8 @@ pub struct Chips {
     room: Room,
     filling: RefCell<laid::Filling>,
     trouble: RefCell<Option<Error>>,
+    /// A page could not be read from its file.
+    unread: Cell<bool>,
     /// Writes rejected since the flash journal became unwritable. `None`: it is writable.
     refused: Cell<Option<u32>>,
     /// A completed program or erase survives a power cut: the flash software has no flush.
@@ -173,10 +175,11 @@ impl Chips {
     /// Powers on chips, all idle: new ones, or in the state after a power cut.
     ///
     /// # Errors
-    /// [`Error::BadSpec`]: a time is invalid; there are more than 32 units or planes; or the free spare bytes
+    /// Of [`Nand::undo_partial_programs`]. [`Error::BadSpec`]: a time is invalid; there are more than 32 units or planes; or the free spare bytes
     /// of a page are fewer than [`HEADER_BYTES`] plus four per unit.
     pub fn new(rt: &Rt, state: impl Into<ChipState>, options: Options) -> Result<Chips, Error> {
-        let ChipState { nand, buffer } = state.into();
+        let ChipState { mut nand, buffer } = state.into();
+        nand.undo_partial_programs()?;
         let shape = shape_of(&nand, options.held_up)?;
         if let Some(timing) = &options.timing {
             timing.check()?;
@@ -202,6 +205,7 @@ impl Chips {
             room: Room::default(),
             filling: RefCell::default(),
             trouble: RefCell::new(None),
+            unread: Cell::new(false),
             refused: Cell::new(None),
             durable: Cell::new(false),
             counts: Cell::default(),
@@ -480,6 +484,10 @@ impl Pages for Chips {
         Some(mount_times(timing, &self.nand.borrow(), self.channels.len() as u32))
     }
 
+    fn has_unread(&self) -> bool {
+        self.unread.get()
+    }
+
     fn header(&self, page: Page) -> Option<Header> {
         let at = self.at(page);
         let nand = self.nand.borrow();
@@ -488,7 +496,7 @@ impl Pages for Chips {
         }
         let mut bytes = [0; HEADER_BYTES as usize];
         let found = nand.spare(at, 0, &mut bytes);
-        stop_without_row(&nand, at, found);
+        self.unread.set(self.unread.get() || !found && nand.row_error(at).is_some());
         found.then(|| {
             let (sequence, erases) = bytes.split_at(8);
             Header {

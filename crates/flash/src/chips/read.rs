@@ -71,6 +71,7 @@ impl Chips {
             Ok(Sense::Good { errors }) => PageRead::Good { corrected: errors, retries: step },
             Ok(Sense::Uncorrectable) => PageRead::Unreadable,
             Err(error) => {
+                self.unread.set(true);
                 self.note(error);
                 PageRead::Unreadable
             }

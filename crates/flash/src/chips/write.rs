@@ -84,7 +84,6 @@ impl Chips {
         self.validate(done)
     }
 
-    /// Updates the counters.
     fn validate(&self, done: Result<(), Error>) -> Written {
         self.count(|counts| counts.programs += 1);
         match done {

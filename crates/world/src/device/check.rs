@@ -1,10 +1,25 @@
 //! Whether an interface supports a plan, before a device is started.
 
+use std::path::Path;
+
 use ::device::faults::What;
+use ::flash::trial;
+use media::nand::{Lock, Nand};
 use plan::Plan;
 
 use crate::interfaces::Row;
-use crate::{CheckError, RunError};
+use crate::{CheckError, MediumError, RunError};
+
+/// Checks that flash software can mount this state and its journal, on a copy in memory.
+///
+/// # Errors
+/// It cannot, or the files cannot be read.
+pub fn check_mount(state: &Path) -> Result<(), MediumError> {
+    let _lock = Lock::shared(state)?;
+    let (mut nand, _) = Nand::load_from(state)?;
+    nand.replay(state, false)?;
+    trial::mount_any(&nand).map_err(|why| MediumError::not_mounted(state, &why))
+}
 
 /// Checks that the interface supports the plan.
 ///

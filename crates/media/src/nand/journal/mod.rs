@@ -467,7 +467,7 @@ impl Nand {
 
     /// Ends the operations that are still in progress by the journal, as the power is off: each was completed
     /// and not reported, or had not begun. Otherwise a replay would tear what a later life has built on them.
-    /// What the power cut has left is durable on return, unless the file system fails.
+    /// On return the result of the power cut is durable, unless the file system fails.
     pub fn power_is_off(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         for (block, _) in std::mem::take(&mut journal.open.0) {

@@ -199,7 +199,7 @@ fn replay_of_folded_journal_tears_nothing() {
     }
 }
 
-/// What a power cut finds complete or not begun is over: a replay must not tear what a later life has built.
+/// An operation that a power cut finds complete, or not begun, is over: a replay does not tear it.
 #[test]
 fn replay_tears_nothing_that_an_earlier_power_cut_has_ended() {
     let scratch = Scratch::new("nand-lives");

@@ -340,7 +340,7 @@ fn area_is_not_reused_before_the_confirmation_of_its_sync_is_durable() {
     }
 }
 
-/// Where each frame of a journal ends: a header of 64 bytes, then frames of 48 with the length of their records.
+/// Ends of the frames: behind the header of 64 bytes each has 48, with the length of its records.
 fn ends_of_frames(journal: &[u8]) -> Vec<usize> {
     let mut ends = vec![64];
     while let Some(length) =
