@@ -164,6 +164,8 @@ def check_power_cuts():
         (50, 6, "--set", bridge),
     ):
         run(f"{RELEASE} power-cuts small-flash --cuts {cuts} --seed {seed}", *more)
+    # Cuts, kills, stops and power losses of the host on a state in a file. The long form is 10,000.
+    run(f"{RELEASE} power-cuts small-flash --sequences 60 --seed 1")
 
 
 def check_heavy():

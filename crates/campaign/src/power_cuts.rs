@@ -12,6 +12,8 @@
 //! Power cuts are grouped into *epochs* of [`EPOCH`], each with its own drive and RNG, so that repeating a
 //! cut requires only the earlier ones of its epoch.
 
+mod sequences;
+
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -29,6 +31,9 @@ use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::{Row, of_member};
 use world::pci;
 use world::{self, CheckError, DriverError, RunError};
+
+use sequences::{End, Process};
+pub use sequences::{check_sequences, repro_sequence, run_sequences};
 
 pub const EPOCH: u64 = 100;
 /// One power cycle in this many, of those with work, ends in an orderly power-off. None does with raw flash,
@@ -77,6 +82,12 @@ pub struct Survived {
     /// Blocks read and verified.
     pub blocks: u64,
     pub collected: u64,
+    /// Sequences on a state in a file; of their ends, all included in `cuts`: kills of the process, power losses
+    /// of the host, and stops of the process.
+    pub sequences: u64,
+    pub kills: u64,
+    pub hosts: u64,
+    pub stops: u64,
 }
 
 /// A verification failure, and the power cut before it.
@@ -117,6 +128,9 @@ pub enum Finding {
     /// The device, or its driver, has panicked with this message.
     #[error("the device has panicked: {0}")]
     Panicked(String),
+    /// A failure in a sequence, with the ends of the lives before it.
+    #[error("after {ends}: {what}")]
+    InSequence { ends: String, what: Box<Finding> },
 }
 
 /// Runs a campaign; `progress` receives the number of each power cut.
@@ -181,6 +195,10 @@ impl Survived {
         self.hints += other.hints;
         self.blocks += other.blocks;
         self.collected += other.collected;
+        self.sequences += other.sequences;
+        self.kills += other.kills;
+        self.hosts += other.hosts;
+        self.stops += other.stops;
     }
 }
 
@@ -197,6 +215,9 @@ struct Epoch<'a> {
     /// For an array with a journal: the life from which on a member is missing in every other life, and its
     /// number.
     lost: Option<(u64, u32)>,
+    /// The process with a state in a file, and how its lives have ended.
+    process: Option<Process>,
+    ends: Vec<End>,
     survived: Survived,
 }
 
@@ -219,8 +240,23 @@ impl Epoch<'_> {
             stamps: Stamps::new(seed),
             kept,
             lives: 0,
+            process: None,
+            ends: Vec::new(),
             survived: Survived::default(),
         }
+    }
+
+    /// A drive whose state is in a file.
+    fn of_process(
+        plan: &Plan,
+        seed: u64,
+        number: u64,
+        first: MediumState,
+        process: Process,
+    ) -> Epoch<'_> {
+        let rng = Rng::for_part(seed, &format!("sequence {number}"));
+        let new = Epoch::new(plan, seed, number, vec![first]);
+        Epoch { rng, process: Some(process), ..new }
     }
 
     /// One power cycle: checks the contents, and then, except in the last life, writes until the power fails.
@@ -257,7 +293,12 @@ impl Epoch<'_> {
         let early = (!last && self.rng.chance(1, 8)).then(|| self.rng.below(EARLY_EVENTS_MAX));
         let events = 1 + self.rng.below(EVENTS_MAX);
         let work_seed = self.rng.next_u64();
-        let is_orderly = !row.bare && early.is_none() && self.rng.chance(1, ORDERLY_EVERY);
+        let may_be_orderly = !row.bare && early.is_none();
+        let end = match &self.process {
+            None if may_be_orderly && self.rng.chance(1, ORDERLY_EVERY) => End::Orderly,
+            None => End::Cut,
+            Some(_) => End::drawn(&mut self.rng, may_be_orderly),
+        };
         let whole = last || self.lives.is_multiple_of(WHOLE_CHECK);
         self.lives += 1;
         let work = self.work(&rt);
@@ -287,14 +328,17 @@ impl Epoch<'_> {
         })?;
         let stats = world::flash_of(&devices).and_then(|stats| stats.software).or(software.take());
         let collected = stats.map_or(0, |stats| stats.counters.collected);
-        self.power_off(devices, is_orderly);
+        self.power_off(devices, end)?;
         if let Some(what) = work.failed.take() {
             return Err(what);
         }
         let survived = &mut self.survived;
         survived.cuts += u64::from(!last);
         survived.early += u64::from(was_early);
-        survived.orderly += u64::from(is_orderly && !last);
+        survived.orderly += u64::from(end.is_orderly() && !last);
+        survived.kills += u64::from(end == End::Kill && !last);
+        survived.hosts += u64::from(end == End::Host && !last);
+        survived.stops += u64::from(end == End::Stop && !last);
         survived.writes += work.writes.get();
         survived.trims += work.trims.get();
         survived.flushes += work.flushes.get();
@@ -321,10 +365,16 @@ impl Epoch<'_> {
     }
 
     /// Ends a life. An orderly power-off covers what was acknowledged until it was over, as a flush.
-    fn power_off(&mut self, devices: Vec<Device>, is_orderly: bool) {
-        self.kept = match is_orderly {
-            true => Device::switch_off_all(devices).collect(),
-            false => devices.into_iter().map(Device::cut).collect(),
+    fn power_off(&mut self, devices: Vec<Device>, end: End) -> Result<(), Finding> {
+        self.ends.push(end);
+        let is_orderly = end.is_orderly();
+        self.kept = match &mut self.process {
+            Some(process) => {
+                let ended = devices.into_iter().map(|device| process.end(device, end));
+                ended.collect::<Result<_, _>>()?
+            }
+            None if is_orderly => Device::switch_off_all(devices).collect(),
+            None => devices.into_iter().map(Device::cut).collect(),
         };
         let mut ledger = self.ledger.borrow_mut();
         if is_orderly {
@@ -332,6 +382,7 @@ impl Epoch<'_> {
             ledger.finish_flush(all);
         }
         ledger.power_cut();
+        Ok(())
     }
 }
 

@@ -17,10 +17,14 @@ pub(super) struct PowerCuts {
     /// Number of power cuts
     #[arg(long, default_value_t = 2_000)]
     cuts: u64,
+    /// Instead, run this many sequences of power cuts, kills, stops and power losses of the host, with the state in
+    /// a file among the temporary ones
+    #[arg(long, value_name = "N", conflicts_with = "cuts")]
+    sequences: Option<u64>,
     /// Seed of every RNG
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Start at this cut
+    /// Start at this cut, or sequence
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// Host interface; with host-flash the FTL runs on the host and loses power too
@@ -34,16 +38,21 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let plan = &typed.sets.open(&typed.plan)?;
     let row = typed.interface.of_plan(plan);
     power_cuts::check(row, plan).map_err(|error| error.to_string())?;
-    let campaign = Campaign { seed: typed.seed, from: typed.from, cuts: typed.cuts.max(1) };
+    let count = typed.sequences.unwrap_or(typed.cuts).max(1);
+    let campaign = Campaign { seed: typed.seed, from: typed.from, cuts: count };
     let bar = match std::io::stderr().is_terminal() {
         true => ProgressBar::new(campaign.cuts),
         false => ProgressBar::hidden(),
     };
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} cuts, {eta} left");
     bar.set_style(style.expect("a template of ours"));
-    let job_result = power_cuts::run(row, plan, campaign, |cut| {
-        bar.set_position(cut.saturating_sub(campaign.from));
-    });
+    let progress = |cut: u64| bar.set_position(cut.saturating_sub(campaign.from));
+    let job_result = match typed.sequences {
+        None => power_cuts::run(row, plan, campaign, progress),
+        Some(_) => power_cuts::check_sequences(row, plan)
+            .map_err(|error| error.to_string())
+            .map(|()| power_cuts::run_sequences(row, plan, campaign, progress))?,
+    };
     bar.finish_and_clear();
     let seed = typed.seed;
     match job_result {
@@ -53,8 +62,10 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
         }
         Err(failure) => {
             eprintln!("error: {failure}");
-            let repro_arguments =
-                power_cuts::repro_arguments(&typed.plan, row.name, seed, failure.cut);
+            let repro_arguments = match typed.sequences {
+                None => power_cuts::repro_arguments(&typed.plan, row.name, seed, failure.cut),
+                Some(_) => power_cuts::repro_sequence(&typed.plan, row.name, seed, failure.cut),
+            };
             eprintln!("to repeat: {repro_arguments}{}", typed.sets.typed());
             Ok(false)
         }
@@ -62,8 +73,14 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
 }
 
 fn print_statistics(plan: &str, survived: &Survived) {
-    let Survived { cuts, early, orderly, writes, trims, flushes, hints, blocks, collected } =
+    let Survived { cuts, early, orderly, writes, trims, flushes, hints, blocks, collected, .. } =
         survived;
+    let Survived { sequences, kills, hosts, stops, .. } = survived;
+    if *sequences > 0 {
+        println!(
+            "{sequences} sequences with {kills} kills, {stops} stops and {hosts} power losses of the host"
+        );
+    }
     println!(
         "{cuts} power cuts, {early} of them before the device was ready, {orderly} orderly; plan {plan}"
     );

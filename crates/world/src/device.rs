@@ -469,6 +469,11 @@ impl Device {
         }
     }
 
+    /// Ends the device as the end of its process does: files have what was written to them.
+    pub fn abandon(self) {
+        self.rt.drop_tasks();
+    }
+
     /// Cuts the power. Returns the state of the medium.
     ///
     /// # Panics

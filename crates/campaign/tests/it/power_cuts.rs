@@ -129,3 +129,20 @@ fn power_loss_campaign_rejects_plan_without_flash_or_with_faults() {
         power_cuts::check(NVME, &flash(&[("faults", faults)])).expect_err("faults").to_string();
     assert!(said.starts_with("plans/small-flash.toml: faults: found some"), "{said}");
 }
+
+/// Cuts, kills, stops and power losses of the host in any order, with pages in memory and in a file.
+#[test]
+fn flushed_data_survives_sequences_of_cuts_kills_and_stops() {
+    for sets in [&[][..], &[("medium.flash.cache", "through")][..]] {
+        let plan = flash(sets);
+        power_cuts::check_sequences(NVME, &plan).expect("a plan for a state");
+        let campaign = Campaign { seed: 1, from: 0, cuts: 3.max(cuts() / 10) };
+        let survived = power_cuts::run_sequences(NVME, &plan, campaign, |_| {});
+        let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
+        assert_eq!(survived.sequences, campaign.cuts);
+        assert!(survived.kills > 0 && survived.hosts > 0 && survived.blocks > 1000, "{survived:?}");
+    }
+    let refused = flash(&[("medium.flash.cache", "protected")]);
+    let error = power_cuts::check_sequences(NVME, &refused).expect_err("no state has its buffer");
+    assert!(error.to_string().contains("medium.flash.cache"), "{error}");
+}

@@ -64,6 +64,7 @@ mod noise;
 mod operate;
 mod pages;
 mod power;
+mod power_loss;
 mod profile;
 mod rows;
 mod state;
@@ -82,6 +83,7 @@ pub use journal::Replayed;
 pub use lock::Lock;
 pub use noise::{Errors, Wear, YEAR_S};
 pub use power::WHOLE as TORN_OF;
+pub use power_loss::power_loss;
 pub use profile::{Profile, Suspend, Timing};
 use rows::{Packed, Rows};
 

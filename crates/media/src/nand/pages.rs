@@ -22,8 +22,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Error;
 use super::file::{beside_name, checksum, refuse};
+use super::{Error, Nand};
 use crate::files::paged::{FRAME_BYTES, Failure, OnFull, Paged, SECTOR_BYTES};
 use crate::files::{Files, Opened};
 
@@ -78,6 +78,24 @@ fn io(path: &Path, attempt: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { path, attempt, source }
 }
 
+impl Nand {
+    /// Byte of a row in the file of pages, and its length.
+    pub(super) fn place_of_row(&self, area: u32, row: u32) -> (u64, usize) {
+        let (width, rows) = (self.tables.width, self.spec.geometry.pages());
+        let layout = Layout::new(width, rows);
+        (u64::from(area) * layout.area + u64::from(row) * layout.stride, width)
+    }
+}
+
+impl Layout {
+    /// That of rows of `width` bytes, `rows` to an area.
+    fn new(width: usize, rows: u32) -> Layout {
+        let stride = width.next_multiple_of(SECTOR_BYTES) as u64;
+        let area = (stride * u64::from(rows)).next_multiple_of(FRAME_BYTES as u64);
+        Layout { width, stride, area }
+    }
+}
+
 impl Pages {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,16 +120,15 @@ impl Pages {
     }
 
     fn over(file: Arc<Opened>, path: PathBuf, width: usize, rows: u32) -> Pages {
-        let stride = width.next_multiple_of(SECTOR_BYTES) as u64;
-        let area = (stride * u64::from(rows)).next_multiple_of(FRAME_BYTES as u64);
+        let layout = Layout::new(width, rows);
         let paged = Paged::new(READER_BYTES, OnFull::Exceed);
         Pages {
             file,
             path,
             writable: false,
-            layout: Layout { width, stride, area },
+            layout,
             areas_there: 0,
-            inner: Mutex::new(Inner { paged, row: vec![0; stride as usize], error: None }),
+            inner: Mutex::new(Inner { paged, row: vec![0; layout.stride as usize], error: None }),
             sums: Vec::new(),
             free: Vec::new(),
             given_up: Vec::new(),

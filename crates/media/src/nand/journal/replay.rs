@@ -290,6 +290,18 @@ fn each(
     Ok(())
 }
 
+/// Area and row of each record of a row in the file of pages.
+pub(in crate::nand) fn filed_rows(batch: &[u8]) -> Vec<(u32, u32)> {
+    let mut rows = Vec::new();
+    let _ = each(batch, |record| {
+        if record.kind == Kind::Filed {
+            rows.push((record.words[2], record.words[1]));
+        }
+        Ok(())
+    });
+    rows
+}
+
 /// Updates the operations in progress by a batch that is already in the state.
 fn follow_all(batch: &[u8], open: &mut UnderWay) -> Result<(), Refused> {
     each(batch, |record| {

@@ -1,0 +1,182 @@
+//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file: each finds the result
+//! of the one before.
+
+use std::fs;
+use std::path::PathBuf;
+
+use media::nand::power_loss;
+use runtime::Rng;
+
+use ftl::Cache;
+use plan::{Plan, Start};
+use world::device::{Device, MediumState};
+use world::interfaces::Row;
+use world::{CheckError, RunError};
+
+use super::{Campaign, Epoch, Failure, Finding, Survived};
+
+/// Maximum number of lives in a sequence, after the first two.
+const LIVES_MAX: u64 = 5;
+
+/// Memory for the pages of a drive whose pages are in a file.
+const RESIDENT_BYTES: u64 = 1 << 20;
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The power of the drive is cut; its process goes on.
+    Cut,
+    /// An orderly power-off; the process goes on.
+    Orderly,
+    /// An orderly power-off, and the end of the process.
+    Stop,
+    /// The process is killed: the files have all that it wrote.
+    Kill,
+    /// The host loses its power: the files have all that was synced, and any part of the rest.
+    Host,
+}
+
+impl End {
+    pub(super) fn is_orderly(self) -> bool {
+        matches!(self, End::Orderly | End::Stop)
+    }
+
+    pub(super) fn drawn(rng: &mut Rng, may_be_orderly: bool) -> End {
+        match rng.below(10) {
+            8 if may_be_orderly => End::Orderly,
+            9 if may_be_orderly => End::Stop,
+            3..6 => End::Kill,
+            6..8 => End::Host,
+            _ => End::Cut,
+        }
+    }
+}
+
+/// The files of a drive, removed at its end.
+pub(super) struct Process {
+    folder: PathBuf,
+    plan: Plan,
+    rng: Rng,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Left-overs among temporary files must not hide a failure.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Process {
+    /// Plan and files of a sequence. In one of two, pages are in a file.
+    fn new(plan: &Plan, seed: u64, number: u64) -> Result<Process, RunError> {
+        let mut rng = Rng::for_part(seed, &format!("files of sequence {number}"));
+        let name = format!("doorbell-sequences-{}-{seed}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).map_err(RunError::of)?;
+        let mut plan = plan.clone();
+        if let Some(flash) = &mut plan.medium.flash {
+            flash.state = Some(folder.join("drive"));
+        }
+        if plan.medium.resident_bytes.is_none() && rng.chance(1, 2) {
+            plan.medium.resident_bytes = Some(RESIDENT_BYTES);
+        }
+        Ok(Process { folder, plan, rng })
+    }
+
+    /// Starts a process on the files.
+    fn start(&self) -> Result<MediumState, RunError> {
+        let mut kept = MediumState::new(&self.plan)?;
+        kept.keep_journal(&self.plan)?;
+        Ok(kept)
+    }
+
+    /// Ends a life, and returns the medium of the next one.
+    pub(super) fn end(&mut self, device: Device, end: End) -> Result<MediumState, RunError> {
+        match end {
+            End::Cut => return Ok(device.cut()),
+            End::Orderly => {
+                let mut kept = device.switch_off();
+                kept.keep_journal(&self.plan)?;
+                return Ok(kept);
+            }
+            End::Stop => device.switch_off().save(&self.plan)?,
+            End::Kill => device.abandon(),
+            End::Host => {
+                device.abandon();
+                power_loss(&self.folder.join("drive"), &mut self.rng).map_err(RunError::of)?;
+            }
+        }
+        self.start()
+    }
+}
+
+/// Checks that the plan's drive can have a state in a file.
+///
+/// # Errors
+/// The key that prevents it.
+pub fn check_sequences(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
+    let refuse = |key, expected| Err(CheckError::key(plan, key, expected).into());
+    let flash = plan.medium.flash.as_ref();
+    if plan.medium.bridge.is_some() {
+        return refuse("medium.bridge", "none: its state has no file");
+    }
+    if (row.members)(plan).is_some_and(|array| array.devices > 1) {
+        return refuse("array", "one device");
+    }
+    if flash.is_some_and(|flash| flash.software.cache == Cache::Protected) {
+        return refuse(
+            "medium.flash.cache",
+            "volatile or through: the state lacks the write buffer",
+        );
+    }
+    if flash.is_some_and(|flash| flash.state.is_some() || flash.start != Start::Fresh) {
+        return refuse("medium.flash", "no state, and start = \"fresh\"");
+    }
+    Ok(())
+}
+
+/// Repro arguments of a failure.
+pub fn repro_sequence(plan: &str, interface: &str, seed: u64, number: u64) -> String {
+    format!(
+        "doorbell power-cuts {plan} --interface {interface} --seed {seed} --from {number} --sequences 1"
+    )
+}
+
+/// Runs sequences; `progress` receives the number of each. A sequence has the same lives in every campaign of
+/// this seed.
+///
+/// # Errors
+/// The first failure.
+pub fn run_sequences(
+    row: &'static Row,
+    plan: &Plan,
+    campaign: Campaign,
+    mut progress: impl FnMut(u64),
+) -> Result<Survived, Failure> {
+    let mut survived = Survived::default();
+    for number in campaign.from..campaign.from + campaign.cuts {
+        progress(number);
+        let failed = |what| Failure { cut: number, what };
+        let begun = Process::new(plan, campaign.seed, number)
+            .and_then(|process| Ok((process.start()?, process)));
+        let (first, process) = begun.map_err(|error| failed(error.into()))?;
+        let plan = process.plan.clone();
+        let mut drive = Epoch::of_process(&plan, campaign.seed, number, first, process);
+        let lives = 2 + drive.rng.below(LIVES_MAX);
+        for life in 0..=lives {
+            let lived = drive.live(row, life == lives);
+            lived.map_err(|what| failed(drive.after(what)))?;
+        }
+        survived.add(&drive.survived);
+        survived.sequences += 1;
+    }
+    Ok(survived)
+}
+
+impl Epoch<'_> {
+    /// The failure, with the ends of the lives before it.
+    fn after(&self, what: Finding) -> Finding {
+        let ends = self.ends.iter().map(|end| format!("{end:?}").to_lowercase());
+        Finding::InSequence { ends: ends.collect::<Vec<_>>().join(", "), what: Box::new(what) }
+    }
+}
