@@ -121,8 +121,8 @@ mod tests {
         Rc::try_unwrap(chips).ok().expect("its tasks are gone").cut().into_nand()
     }
 
-    /// The same flash, each page changed by `change`: its number, bytes and spare bytes. False: the block ends
-    /// before this page.
+    /// The same flash, each page changed by `change`: its number, bytes and spare bytes. If it returns false,
+    /// the block ends before this page.
     fn copied(
         nand: &mut Nand,
         mut change: impl FnMut(PageAt, &mut [u8], &mut [u8]) -> bool,

@@ -1,5 +1,5 @@
-//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file: each finds the result
-//! of the one before.
+//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file: each finds the
+//! result of the one before.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const LIVES_MAX: u64 = 5;
 /// Memory for the pages of a drive whose pages are in a file.
 const RESIDENT_BYTES: u64 = 1 << 20;
 
-/// How a life ends.
+/// End of a life: of the drive alone, or of its process or host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The power of the drive is cut; its process goes on.

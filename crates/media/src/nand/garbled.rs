@@ -91,7 +91,7 @@ fn garbled_journal(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
     garbled
 }
 
-/// The state with its specification or its records of blocks garbled, and right checksums. Returns its id too.
+/// The state with its specification or block table garbled, and right checksums. Returns its id too.
 fn garbled_state(bytes: &[u8], rng: &mut Rng) -> (Vec<u8>, u64) {
     let mut garbled = bytes.to_vec();
     let word = |bytes: &[u8], at: usize| {

@@ -11,8 +11,8 @@ use super::journal::{frame, path_of, replay};
 use super::{Error, Nand, pages};
 use crate::files::Files;
 
-/// Leaves the files of a state, which no process has open, as a power loss of the machine may: the journal ends
-/// anywhere behind its last sync, and of the rows in the file of pages that were written since some are lost.
+/// Leaves the files of a state, which no process has open, as a power loss of the machine may: the journal
+/// ends anywhere behind its last sync, and of the rows that were written since some are lost.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::State`] if the files are damaged.

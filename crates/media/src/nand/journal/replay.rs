@@ -219,6 +219,18 @@ impl Nand {
         }
     }
 
+    /// Ends the operations that are still in progress by the journal, as the power is off: each was completed
+    /// and not reported, or had not begun. Otherwise a replay would tear what a later life has built on them.
+    /// On return the result of the power cut is durable, unless the file system fails.
+    pub fn power_is_off(&mut self) {
+        let Some(journal) = &mut self.journal else { return };
+        for (block, _) in std::mem::take(&mut journal.open.0) {
+            journal.note(Kind::End, &[block], &[]);
+        }
+        // On a failure the records are pending, as others are, and the next flush says why.
+        let _ = self.sync();
+    }
+
     /// Tears an operation that was in progress when the process ended, at a random point.
     fn tear_open(&mut self, block: u32, open: Open) {
         let place = mix(self.tables.seeds.tears, PageAt { block, page: 0 }, self.cuts);
