@@ -8,7 +8,7 @@ use bus::HostPort;
 use bus::link::Way;
 use bus::sim::SimHost;
 use host::BlockDevice;
-use runtime::{Log, Rng, Rt, Span, Time};
+use runtime::{Log, Rng, Rt, Signal, Span, Time, race};
 use wire::Lba;
 
 use super::ExhibitError;
@@ -72,26 +72,50 @@ impl Done {
     }
 }
 
+/// Requests of all threads in a window.
+///
+/// A thread goes from completion to completion in cycles, and a cycle that crosses an edge of the window
+/// counts by its part inside. Counts of whole requests are off by what happens to lie at the edges: of blocks
+/// that complete at once, a block too many.
 #[derive(Default)]
 struct Tally {
+    /// Cycles of all threads within the window.
+    cycles: Cell<f64>,
+    /// Completions within the window, and their latencies.
     requests: Cell<u64>,
     took: Cell<u64>,
-    first: Cell<Option<Time>>,
-    last: Cell<Time>,
+    /// Threads that have completed a request after the window.
+    over: Cell<u32>,
+    all_over: Signal,
     tlps: Cell<[u64; 2]>,
     failed: RefCell<Option<ExhibitError>>,
 }
 
 impl Tally {
-    fn note(&self, begun: Time, now: Time) {
-        // From one completion to another: requests in flight at both ends of the window count once.
-        if self.first.get().is_none() {
-            return self.first.set(Some(now));
+    /// Records a request that ended `now`, of a thread whose last one ended at `last`.
+    fn note(&self, window: (Time, Time), last: Time, begun: Time, now: Time) {
+        self.cycles.set(self.cycles.get() + part_within(window, last, now));
+        if window.0 <= now && now < window.1 {
+            self.requests.set(self.requests.get() + 1);
+            self.took.set(self.took.get() + now.since(begun).0);
         }
-        self.requests.set(self.requests.get() + 1);
-        self.took.set(self.took.get() + now.since(begun).0);
-        self.last.set(now);
     }
+
+    /// Returns when each of `threads` has completed a request after the window, or never will.
+    async fn all_over(&self, rt: &Rt, threads: u32, limit: Time) {
+        let all = async {
+            while self.over.get() < threads {
+                self.all_over.changed(rt, self.all_over.version()).await;
+            }
+        };
+        race(all, rt.sleep_until(limit)).await;
+    }
+}
+
+/// Part of a cycle that lies within the window.
+fn part_within(window: (Time, Time), from: Time, to: Time) -> f64 {
+    let inside = to.min(window.1).0.saturating_sub(from.max(window.0).0);
+    if inside == 0 { 0.0 } else { inside as f64 / to.since(from).0 as f64 }
 }
 
 /// Runs threads on a machine, through descriptor blocks, and measures them.
@@ -133,6 +157,7 @@ fn run_once(machine: &Machine, threads: Threads) -> Result<Done, ExhibitError> {
             rt.sleep_until(window.1).await;
             let after = ways.map(|way| bus.link_packets(way).tlps());
             tally.tlps.set([after[0] - before[0], after[1] - before[1]]);
+            tally.all_over(rt, threads.number, window.1 + threads.window).await;
         },
     )?;
     if let Some(failed) = tally.failed.take() {
@@ -142,9 +167,8 @@ fn run_once(machine: &Machine, threads: Threads) -> Result<Done, ExhibitError> {
     if requests == 0 {
         return Ok(Done { kiops: 0.0, us: 0.0, tlps: (0.0, 0.0) });
     }
-    let span = tally.last.get().since(tally.first.get().expect("the first"));
     Ok(Done {
-        kiops: requests as f64 / span.as_us_f64() * 1e3,
+        kiops: tally.cycles.get() / threads.window.as_us_f64() * 1e3,
         us: Span(tally.took.get()).as_us_f64() / requests as f64,
         tlps: {
             let [up, down] = tally.tlps.get().map(|tlps| tlps as f64 / requests as f64);
@@ -185,6 +209,7 @@ impl Thread {
             Ok(buffer) => buffer,
             Err(error) => return self.fail(error),
         };
+        let mut last = rt.now();
         loop {
             let begun = match &self.arrivals {
                 None => rt.now(),
@@ -210,9 +235,12 @@ impl Thread {
             }
             buffer = back;
             let now = rt.now();
-            if self.window.0 <= now && now < self.window.1 {
-                self.tally.note(begun, now);
+            self.tally.note(self.window, last, begun, now);
+            if now >= self.window.1 {
+                self.tally.over.set(self.tally.over.get() + 1);
+                return self.tally.all_over.notify(&rt);
             }
+            last = now;
             rt.detach_trace();
             rt.sleep(self.threads.think).await;
         }
@@ -220,5 +248,37 @@ impl Thread {
 
     fn fail(&self, error: impl Into<ExhibitError>) {
         self.tally.failed.replace(Some(error.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eight threads whose requests take 48 us, in bursts: 8 in 48 us wherever the window begins and ends.
+    /// From the first completion to the last of a window there would be up to 8 more than that.
+    #[test]
+    fn rate_of_bursts_does_not_depend_on_edges_of_window() {
+        let at = |us| Time(Span::us(us).0);
+        for begin in 0..48 {
+            let window = (at(1000 + begin), at(1100 + begin));
+            let tally = Tally::default();
+            for thread in 0..8 {
+                let ends = (0..40).map(|turn| at(48 * turn + thread));
+                let pairs = ends.clone().zip(ends.skip(1));
+                pairs.for_each(|(last, now)| tally.note(window, last, last, now));
+            }
+            let expected = 8.0 * 100.0 / 48.0;
+            assert!((tally.cycles.get() - expected).abs() < 1e-9, "{}", tally.cycles.get());
+        }
+    }
+
+    #[test]
+    fn cycle_longer_than_window_counts_by_its_part() {
+        let window = (Time(100), Time(200));
+        assert_eq!(part_within(window, Time(0), Time(400)), 0.25);
+        assert_eq!(part_within(window, Time(0), Time(100)), 0.0);
+        assert_eq!(part_within(window, Time(200), Time(300)), 0.0);
+        assert_eq!(part_within(window, Time(150), Time(150)), 0.0);
     }
 }
