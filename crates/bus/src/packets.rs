@@ -48,20 +48,30 @@ impl Packets {
     /// The sum of both, as of the links of several devices.
     #[must_use]
     pub fn and(&self, other: &Packets) -> Packets {
+        self.zip(other, |one, two| one + two)
+    }
+
+    /// The packets after `before`, a count of the same link.
+    #[must_use]
+    pub fn since(&self, before: &Packets) -> Packets {
+        self.zip(before, |now, then| now - then)
+    }
+
+    fn zip(&self, other: &Packets, of: fn(u64, u64) -> u64) -> Packets {
         Packets {
-            memory_writes: sum(self.memory_writes, other.memory_writes),
-            read_requests: sum(self.read_requests, other.read_requests),
-            completions: sum(self.completions, other.completions),
-            dllps: self.dllps + other.dllps,
+            memory_writes: each(self.memory_writes, other.memory_writes, of),
+            read_requests: each(self.read_requests, other.read_requests, of),
+            completions: each(self.completions, other.completions, of),
+            dllps: of(self.dllps, other.dllps),
         }
     }
 }
 
-fn sum(a: Traffic, b: Traffic) -> Traffic {
+fn each(a: Traffic, b: Traffic, of: fn(u64, u64) -> u64) -> Traffic {
     Traffic {
-        tlps: a.tlps + b.tlps,
-        payload_bytes: a.payload_bytes + b.payload_bytes,
-        wire_bytes: a.wire_bytes + b.wire_bytes,
+        tlps: of(a.tlps, b.tlps),
+        payload_bytes: of(a.payload_bytes, b.payload_bytes),
+        wire_bytes: of(a.wire_bytes, b.wire_bytes),
     }
 }
 
@@ -76,7 +86,7 @@ impl Counters {
     #[inline]
     pub fn add(&self, kind: PacketKind, size: Traffic) {
         let count = &self.kinds[kind as usize];
-        count.set(sum(count.get(), size));
+        count.set(each(count.get(), size, |one, two| one + two));
     }
 
     #[inline]

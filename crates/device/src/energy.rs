@@ -51,6 +51,11 @@ impl PowerUse {
         self.since.set(end);
     }
 
+    /// The present state.
+    pub fn present(&self) -> usize {
+        self.now.get()
+    }
+
     /// Use of each state until `now`; empty if there are no states.
     pub fn until(&self, now: Time) -> Vec<StateUse> {
         let mut states = self.states.borrow().clone();

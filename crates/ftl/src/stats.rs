@@ -96,48 +96,69 @@ impl Stats {
 }
 
 impl Counters {
-    fn and(self, other: Counters) -> Counters {
+    /// The sum of both, as of several drives.
+    #[must_use]
+    pub fn and(self, other: Counters) -> Counters {
+        self.zip(&other, |one, two| one + two)
+    }
+
+    /// Counts after `before`. A mount between the two, as after a power cut, begins at zero.
+    #[must_use]
+    pub fn since(&self, before: &Counters) -> Counters {
+        self.zip(before, u64::saturating_sub)
+    }
+
+    fn zip(&self, other: &Counters, of: fn(u64, u64) -> u64) -> Counters {
         Counters {
-            host_units: self.host_units + other.host_units,
-            hinted_units: self.hinted_units + other.hinted_units,
-            merged_units: self.merged_units + other.merged_units,
-            programmed_units: self.programmed_units + other.programmed_units,
-            copied_units: self.copied_units + other.copied_units,
-            meta_units: self.meta_units + other.meta_units,
-            map_units: self.map_units + other.map_units,
-            map_reads: self.map_reads + other.map_reads,
-            padding_units: self.padding_units + other.padding_units,
-            rows: self.rows + other.rows,
-            collected: self.collected + other.collected,
-            refreshed: self.refreshed + other.refreshed,
-            levelled: self.levelled + other.levelled,
-            named: self.named + other.named,
-            erased: self.erased + other.erased,
-            retired: self.retired + other.retired,
-            lost_units: self.lost_units + other.lost_units,
-            checkpoints: self.checkpoints + other.checkpoints,
-            read_units: self.read_units + other.read_units,
-            blank_units: self.blank_units + other.blank_units,
-            refusals: self.refusals + other.refusals,
+            host_units: of(self.host_units, other.host_units),
+            hinted_units: of(self.hinted_units, other.hinted_units),
+            merged_units: of(self.merged_units, other.merged_units),
+            programmed_units: of(self.programmed_units, other.programmed_units),
+            copied_units: of(self.copied_units, other.copied_units),
+            meta_units: of(self.meta_units, other.meta_units),
+            map_units: of(self.map_units, other.map_units),
+            map_reads: of(self.map_reads, other.map_reads),
+            padding_units: of(self.padding_units, other.padding_units),
+            rows: of(self.rows, other.rows),
+            collected: of(self.collected, other.collected),
+            refreshed: of(self.refreshed, other.refreshed),
+            levelled: of(self.levelled, other.levelled),
+            named: of(self.named, other.named),
+            erased: of(self.erased, other.erased),
+            retired: of(self.retired, other.retired),
+            lost_units: of(self.lost_units, other.lost_units),
+            checkpoints: of(self.checkpoints, other.checkpoints),
+            read_units: of(self.read_units, other.read_units),
+            blank_units: of(self.blank_units, other.blank_units),
+            refusals: of(self.refusals, other.refusals),
         }
     }
 
-    /// Write amplification: units programmed per unit written by the host, in thousandths. `None` if the host
-    /// has written nothing.
+    /// Units programmed, for whatever reason.
+    pub fn all_programmed_units(&self) -> u64 {
+        self.programmed_units + self.copied_units + self.meta_units + self.padding_units
+    }
+
+    /// Units of the host that have left the write buffer: programmed, or overwritten there.
+    fn units_done(&self) -> u64 {
+        self.programmed_units + self.merged_units
+    }
+
+    /// Write amplification: units programmed per unit written by the host, in thousandths. Units that were
+    /// still in the write buffer at the end count on neither side, nor do those that were there at the
+    /// begin, whatever the window of the counts. `None` if the host has written nothing that left it.
     pub fn write_amplification_per_mille(&self) -> Option<u64> {
-        let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
-        (all * 1000).checked_div(self.host_units)
+        (self.all_programmed_units() * 1000).checked_div(self.units_done())
     }
 
     /// Share of the map in [`write_amplification_per_mille`](Counters::write_amplification_per_mille).
     pub fn map_amplification_per_mille(&self) -> Option<u64> {
-        (self.map_units * 1000).checked_div(self.host_units)
+        (self.map_units * 1000).checked_div(self.units_done())
     }
 
     /// The collector's share of all units programmed, in thousandths.
     pub fn collector_share_per_mille(&self) -> Option<u64> {
-        let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
-        (self.copied_units * 1000).checked_div(all)
+        (self.copied_units * 1000).checked_div(self.all_programmed_units())
     }
 }
 

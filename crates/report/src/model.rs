@@ -134,6 +134,10 @@ pub enum WarningKind {
     DisturbedCores,
     /// The flash drive had not been written before: its times are those of an empty drive.
     FreshFlash,
+    /// The collector of the flash drive had nothing to do while blocks were written.
+    NothingCollected,
+    /// The write rate of the flash drive still fell.
+    FallingRate,
     /// Reads of blocks that nothing had written: their contents were not verified.
     UnwrittenReads,
     /// The latency breakdown is of some of the commands, whose mean differs from that of all.

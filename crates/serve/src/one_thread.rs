@@ -7,7 +7,7 @@ use wire::pci::FunctionKind;
 use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 use world::work::Work;
-use world::{Options, RunError, RunResult, drive, traces, until};
+use world::{Instruments, Options, RunError, RunResult, drive, traces, until};
 
 /// Runs work live over vfio-user with host and device on this thread, to count instructions. Only the socket
 /// protocol has threads of its own.
@@ -60,7 +60,7 @@ pub fn in_one_thread(
         let connection = connecting.join().expect("connecting does not panic");
         let host = connection.map_err(RunError::of)?.host(&rt);
         let ports = |_, _| host.clone();
-        let work = drive(row, &rt, plan, work, &options, &ports, &|_| ());
+        let work = drive(row, &rt, plan, work, &options, &ports, Instruments::NONE);
         let job_result = match rt.block_on(race(work, port.attend())) {
             Either::First(result) => result,
             Either::Second(_) => Err(RunError::Other("the device was told to stop".into())),

@@ -13,6 +13,7 @@ use crate::interfaces::{Connected, HostSide, Row};
 use crate::run_result::{HostResult, Options};
 use crate::series::{Recorder, Sample};
 use crate::timeline::Sampler;
+use crate::window::{Instruments, Snapshot, Window};
 use crate::work::Work;
 
 /// Operations that complete between two resets.
@@ -29,7 +30,7 @@ pub(crate) fn queues(plan: &Plan, work: &Work) -> usize {
 }
 
 /// Connects the driver, runs the work and shuts the device down. `port` returns the port of a member and
-/// queue number. `add_to_sample` adds the device side to a sample of the time series.
+/// queue number.
 pub async fn drive<P: HostSide>(
     row: &'static Row,
     rt: &Rt,
@@ -37,7 +38,7 @@ pub async fn drive<P: HostSide>(
     work: &Work,
     options: &Options,
     port: &dyn Fn(usize, usize) -> P,
-    add_to_sample: &dyn Fn(&mut Sample),
+    instruments: Instruments<'_>,
 ) -> Result<HostResult, RunError> {
     let own = (row.own_cores)(plan) + (row.reserved_cores)(plan);
     let own = (0..own as usize).map(|own| OWN_CORES + own);
@@ -50,7 +51,16 @@ pub async fn drive<P: HostSide>(
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
     let sampler = options.timeline.map(|most| Rc::new(Sampler::new(row, plan.run.seed, most)));
+    let snapshot = || {
+        let mut snapshot = Snapshot::default();
+        (instruments.snapshot)(&mut snapshot);
+        let software = || driver.software().map(|stats| stats.counters);
+        snapshot.software = snapshot.software.or_else(software);
+        snapshot
+    };
+    let window = Window::new(&snapshot);
     let watched = Watched {
+        window: Some(&window),
         hold: hold.clone(),
         series: series.clone(),
         run_recorder: options.run_recorder.clone(),
@@ -65,7 +75,7 @@ pub async fn drive<P: HostSide>(
             let memory_bytes = memory.used_bytes() as u64 + driver.memory_bytes();
             let counters = software.map(|software| software.counters);
             let mut sample = Sample { software: counters, memory_bytes, cores: None };
-            add_to_sample(&mut sample);
+            (instruments.sample)(&mut sample);
             sample
         };
         match race(work, series.watch(rt, take_sample)).await {
@@ -77,6 +87,7 @@ pub async fn drive<P: HostSide>(
         None => work.await?,
         Some(hold) => under_resets(rt, &driver, options, hold, work).await?,
     };
+    host_result.measured = window.counted();
     host_result.software = driver.software();
     host_result.host_memory = driver.memory();
     host_result.notes.extend(driver.notes());

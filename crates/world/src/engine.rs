@@ -23,7 +23,7 @@ use runtime::{Rt, STAGES_MAX, Signal, Span, Time};
 use wire::Lba;
 use workload::job::Job;
 use workload::pattern::{Op, OpKind, Ops};
-use workload::stats::{Breakdown, JobStats};
+use workload::stats::{Breakdown, Depths, JobStats};
 use workload::trace::TraceError;
 use workload::verify::ReadTicket;
 
@@ -73,7 +73,8 @@ impl Source {
 pub struct JobResult {
     /// Latencies, counts and latency breakdowns.
     pub stats: JobStats,
-    /// Time from the first operation to the end of the last, without `ramp_time`.
+    /// Time from the first operation to the end of the last, without `ramp_time`. Operations that began in
+    /// the ramp are left out of the statistics too, so that no rate is above what was possible.
     pub measured: Span,
     /// The same, with `ramp_time` and the start delay.
     pub elapsed: Span,
@@ -212,6 +213,9 @@ where
     // If not all buffers fit, the job fails with one error and does not run at a lower depth.
     match hinted.and_then(|()| engine.buffers(depth)) {
         Ok(buffers) => {
+            if engine.setup.job.ramp_time > Span::ZERO {
+                rt.spawn(engine.clone().end_of_ramp());
+            }
             for buffer in buffers {
                 rt.spawn(engine.clone().work(buffer));
             }
@@ -251,6 +255,12 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         self.take_operations(buffer, self.caller(self.setup.sampler.clone())).await;
         self.workers.set(self.workers.get() - 1);
         self.ended.notify(&self.rt);
+    }
+
+    /// Forgets the depths of the ramp when that is over.
+    async fn end_of_ramp(self: Rc<Self>) {
+        self.rt.sleep(self.setup.job.ramp_time).await;
+        self.job_result.borrow_mut().stats.depths = Depths::default();
     }
 
     /// Waits until no task of the engine is left.
@@ -522,7 +532,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             run_recorder.note(op, Time(done.at.0 - done.total.0), done.total);
         }
         let mut job_result = self.job_result.borrow_mut();
-        job_result.in_flight += done.total.saturating_sub(done.late);
+        let in_flight = done.total.saturating_sub(done.late);
         if let Err(message) = result {
             job_result.stats.of_mut(op.kind).record_error();
             job_result.push_message(format!("{}: {message}", self.setup.job.name));
@@ -531,9 +541,10 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         if let Some(series) = &self.setup.series {
             series.note(op.kind, done.at, op.bytes, done.total);
         }
-        if since < ramp {
+        if since < ramp + in_flight {
             return;
         }
+        job_result.in_flight += in_flight;
         let at = since.saturating_sub(ramp);
         job_result.stats.of_mut(op.kind).record(at, done.total, op.bytes);
         op_trace.sample(op, &self.setup.job.name, done, self.setup.arrival_stage);

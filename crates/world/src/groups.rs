@@ -20,15 +20,17 @@ use crate::run_recorder::RunRecorder;
 use crate::run_result::{HostResult, Options};
 use crate::series::Recorder;
 use crate::timeline::Sampler;
+use crate::window::{Window, lead};
 use crate::work::{Prepared, Work, verifies};
 use plan::Plan;
 
 /// Costs of software above the driver, outermost first.
 pub const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 
-/// Recorders, and the hold that pauses the work for resets.
+/// Recorders, the measured window, and the hold that pauses the work for resets.
 #[derive(Clone, Default)]
-pub(super) struct Watched {
+pub(super) struct Watched<'a> {
+    pub window: Option<&'a Window<'a>>,
     pub hold: Option<Rc<Hold>>,
     pub series: Option<Rc<Recorder>>,
     pub run_recorder: Option<Rc<RunRecorder>>,
@@ -44,7 +46,7 @@ pub(super) struct GroupContext<'a, P> {
     pub target: Target,
     pub checks: Option<Arc<Checks>>,
     pub progress: &'a Arc<Progress>,
-    pub watched: Watched,
+    pub watched: Watched<'a>,
     /// Index of this thread and number of threads. Clones are distributed round robin.
     pub thread: (usize, usize),
 }
@@ -59,7 +61,7 @@ pub(super) async fn run_groups<P: HostSide>(
     options: &Options,
     driver: &Connected<P>,
     port: &dyn Fn(usize) -> P,
-    watched: Watched,
+    watched: Watched<'_>,
 ) -> Result<HostResult, RunError> {
     let geometry = driver.disk(0).geometry();
     let of_this_run = || Arc::new(checks(plan, options.contents_unknown, geometry.blocks));
@@ -76,7 +78,11 @@ pub(super) async fn run_groups<P: HostSide>(
     check_buffers(work, geometry, port(0).arena(), context.thread)?;
     let mut host_result = HostResult::default();
     for group in work.groups() {
-        host_result.add(run_group(rt, plan, work, group, &context).await?);
+        let running = run_group(rt, plan, work, group, &context);
+        host_result.add(match context.watched.window {
+            Some(window) => window.over(rt, lead(group), running).await?,
+            None => running.await?,
+        });
     }
     Ok(host_result)
 }

@@ -52,7 +52,9 @@ mod shared_blocks;
 mod simulated;
 mod threads;
 pub mod timeline;
+mod trend;
 mod warning;
+mod window;
 pub mod work;
 
 pub use bus::link::Packets;
@@ -71,4 +73,6 @@ pub use processor::{ThreadUse, timed};
 pub use run_result::{Busy, HostResult, Options, RunResult};
 pub use simulated::{in_virtual_time, on_cores_in_virtual_time, simulate, simulate_on};
 pub use threads::{Where, live_in_host_threads};
+pub use trend::Falling;
 pub use warning::Warning;
+pub use window::{Instruments, Snapshot};

@@ -21,6 +21,7 @@ use crate::run_result::{
     DeviceStats, HostResult, Options, RunResult, sample_flash, switch_off_all,
 };
 use crate::series::Sample;
+use crate::window::{Instruments, Snapshot, lead};
 use crate::work::Work;
 use plan::{Completion, Plan};
 
@@ -48,9 +49,14 @@ pub fn live_in_one_thread(
         });
     }
     let add_to_sample = |sample: &mut Sample| sample_flash(&devices, sample);
+    let snapshot = |snapshot: &mut Snapshot| {
+        snapshot.add_devices(&devices);
+        time_this_thread(snapshot);
+    };
+    let instruments = Instruments { sample: &add_to_sample, snapshot: &snapshot };
     let port = |member: usize, _| hosts[member].clone();
     let (job_result, thread) =
-        timed(|| rt.block_on(drive(row, &rt, plan, work, &options, &port, &add_to_sample)));
+        timed(|| rt.block_on(drive(row, &rt, plan, work, &options, &port, instruments)));
     let device_stats = DeviceStats::of(&devices);
     switch_off_all(devices, plan)?;
     job_result.map(|host_result| {
@@ -64,10 +70,15 @@ fn sample_this_thread(sample: &mut Sample) {
     sample.cores = Some(vec![time_of_this_thread()]);
 }
 
+fn time_this_thread(snapshot: &mut Snapshot) {
+    snapshot.cpu = Some(time_of_this_thread());
+}
+
 /// A device on its own thread.
 pub(super) struct DeviceThread<'scope> {
     thread: ScopedJoinHandle<'scope, Result<DeviceStats, RunError>>,
     started: Arc<AtomicBool>,
+    measured: Arc<AtomicBool>,
     stop: Stop,
 }
 
@@ -88,6 +99,11 @@ impl DeviceThread<'_> {
 
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
+    }
+
+    /// The ramp is over: what the device has counted until now is left out.
+    fn measure(&self) {
+        self.measured.store(true, Ordering::Release);
     }
 
     /// Powers the device off and returns its statistics.
@@ -115,6 +131,8 @@ pub(super) fn on_a_thread<'scope>(
     let started = Arc::new(AtomicBool::new(false));
     let stop = Stop(Arc::new(AtomicBool::new(false)));
     let (has_started, is_to_stop) = (started.clone(), stop.0.clone());
+    let measured = Arc::new(AtomicBool::new(false));
+    let is_measured = measured.clone();
     let body = move || {
         if threads > 1 {
             let device = ThreadedDevice::new(row, plan, Some(traces))?;
@@ -123,16 +141,26 @@ pub(super) fn on_a_thread<'scope>(
         let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
         let devices = live_devices(row, &rt, &shared, plan)?;
         has_started.store(true, Ordering::Release);
-        let is_over = || is_to_stop.load(Ordering::Acquire) || devices[0].is_down();
+        let mut before = None;
+        let is_over = || {
+            if before.is_none() && is_measured.load(Ordering::Acquire) {
+                before = Some(Snapshot::of_devices(&devices));
+            }
+            is_to_stop.load(Ordering::Acquire) || devices[0].is_down()
+        };
         let ((), thread) = timed(|| rt.block_on(until(&rt, is_over)));
         let device_stats = DeviceStats { thread: Some(thread), ..DeviceStats::of(&devices) };
+        let device_stats = match before {
+            Some(before) => device_stats.counted(Snapshot::of_devices(&devices).since(&before)),
+            None => device_stats,
+        };
         switch_off_all(devices, plan)?;
         Ok(device_stats)
     };
     let thread = std::thread::Builder::new().name("device".into()).spawn_scoped(scope, body);
     let thread =
         thread.map_err(|why| RunError::Thread { thread: "a thread for the device", why })?;
-    Ok(DeviceThread { thread, started, stop })
+    Ok(DeviceThread { thread, started, measured, stop })
 }
 
 /// Runs a device on `threads` threads, this one included, until it is to stop.
@@ -182,7 +210,17 @@ pub fn live_in_threads(
                     // If the device failed to start, `stop` returns the error.
                     until(&rt, || device.is_ready()).await;
                     let port = |member: usize, _| hosts[member].clone();
-                    drive(row, &rt, plan, work, &options, &port, &sample_this_thread).await
+                    // Without a ramp all counts belong to the window, as the device sees it too late.
+                    let has_ramp = lead(work.groups()[0]) > Span::ZERO;
+                    let snapshot = |snapshot: &mut Snapshot| {
+                        time_this_thread(snapshot);
+                        if has_ramp {
+                            device.measure();
+                        }
+                    };
+                    let instruments =
+                        Instruments { sample: &sample_this_thread, snapshot: &snapshot };
+                    drive(row, &rt, plan, work, &options, &port, instruments).await
                 };
                 match race(run, watch).await {
                     Either::First(job_result) => job_result,
@@ -298,7 +336,9 @@ fn over_bus(
                 core::future::pending::<()>().await;
             };
             let ports = |_, _| host.clone();
-            let run = drive(row, &rt, plan, work, &options, &ports, &sample_this_thread);
+            let instruments =
+                Instruments { sample: &sample_this_thread, snapshot: &time_this_thread };
+            let run = drive(row, &rt, plan, work, &options, &ports, instruments);
             match race(run, watch).await {
                 Either::First(job_result) => job_result,
                 Either::Second(()) => unreachable!("the watch never ends"),

@@ -18,6 +18,7 @@ use crate::run_recorder::RunRecorder;
 use crate::series::{Sample, TimeSeries};
 use crate::timeline::Timeline;
 use crate::warning::{self, Warning};
+use crate::window::Snapshot;
 
 /// Options of a run in addition to its plan and its work.
 #[derive(Clone, Default)]
@@ -60,17 +61,17 @@ pub struct RunResult {
     pub resets: u32,
     /// Number of timed events of the simulation; none live.
     pub timed_events: Option<u64>,
-    /// Busy times of the link and of each core; none live.
+    /// Busy times of the link and of each core in the measured window; none live.
     pub busy: Option<Busy>,
-    /// CPU time of the host's thread from the first command to the last; none in virtual time, or if the
+    /// CPU time of the host's thread in the measured window; none in virtual time, or if the
     /// system does not report it.
     pub host_thread: Option<Span>,
     /// Number of injections of each fault by name; empty if the device is in another process.
     pub faults: Vec<(String, u64)>,
-    /// Use of each power state from the start of the device on, if the plan has any and the device is in this
+    /// Use of each power state in the measured window, if the plan has any and the device is in this
     /// process.
     pub power: Vec<StateUse>,
-    /// Flash statistics, if there is flash and the device is in this process.
+    /// Flash statistics, counts in the measured window and the state at the end, if there is flash and the device is in this process.
     pub flash: Option<FlashStats>,
     /// Time series, if one was requested.
     pub series: Option<TimeSeries>,
@@ -84,10 +85,11 @@ pub struct RunResult {
 
 impl RunResult {
     pub fn of(host_result: HostResult) -> RunResult {
-        let HostResult { jobs, notes, resets, software: _, series, timeline, threads, host_memory } =
+        let HostResult { jobs, notes, resets, series, timeline, threads, host_memory, .. } =
             host_result;
+        let measured = host_result.measured;
         let host_thread = threads.first().filter(|_| threads.len() == 1);
-        let host_thread = host_thread.and_then(|thread| thread.cpu);
+        let host_thread = host_thread.and_then(|thread| measured.cpu.or(thread.cpu));
         let longest_wait =
             threads.into_iter().max_by_key(|thread| (thread.waited, thread.switches));
         let warnings = warning::of_thread("host", longest_wait).into_iter().collect();
@@ -96,6 +98,8 @@ impl RunResult {
             notes,
             resets,
             host_thread,
+            busy: measured.busy,
+            power: measured.power.0,
             series,
             timeline,
             warnings,
@@ -110,15 +114,19 @@ impl RunResult {
         device: DeviceStats,
         plan: &Plan,
     ) -> RunResult {
-        let software = host_result.software;
-        let flash =
-            device.flash.map(|stats| FlashStats { software: stats.software.or(software), ..stats });
-        let mut run_result = RunResult {
-            faults: device.faults,
-            power: device.power,
-            flash,
-            ..RunResult::of(host_result)
-        };
+        let (software, falling) = (host_result.software, host_result.measured.falling);
+        let flash = device.flash.map(|stats| {
+            let all = FlashStats { software: stats.software.or(software), ..stats };
+            all.counted(&host_result.measured)
+        });
+        let mut run_result =
+            RunResult { faults: device.faults, flash, ..RunResult::of(host_result) };
+        if let Some(falling) = falling {
+            run_result.warnings.push(Warning::StillFalls { falling });
+        }
+        if run_result.power.is_empty() {
+            run_result.power = device.power;
+        }
         run_result.warnings.extend(warning::of_thread("device", device.thread));
         let stats =
             run_result.flash.and_then(|stats| stats.software).zip(plan.medium.flash.as_ref());
@@ -166,6 +174,8 @@ pub struct HostResult {
     /// Processor use of the host's threads; none in virtual time.
     pub(crate) threads: Vec<ThreadUse>,
     pub(crate) host_memory: Option<host_flash::Memory>,
+    /// Counts of the measured window.
+    pub(crate) measured: Snapshot,
 }
 
 impl HostResult {
@@ -207,6 +217,14 @@ impl DeviceStats {
             flash: flash_of(devices),
             thread: None,
         }
+    }
+}
+
+impl DeviceStats {
+    /// With these counts of flash and power states in place of those of the whole run.
+    pub(crate) fn counted(self, counted: Snapshot) -> DeviceStats {
+        let flash = self.flash.map(|stats| stats.counted(&counted));
+        DeviceStats { flash, power: counted.power.0, ..self }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::interfaces::{Interface, Row};
 use crate::members::{buses, link_busy, packets, simulated_devices, traces, traces_of};
 use crate::run_result::{Busy, DeviceStats, Options, RunResult, sample_flash, switch_off_all};
 use crate::series::Sample;
+use crate::window::{Instruments, Snapshot};
 use crate::work::Work;
 use crate::{device, pci};
 
@@ -61,23 +62,27 @@ fn on_state(
     }
     let devices = simulated_devices(row, &rt, &buses, plan, state)?;
     let ports = |member: usize, number| buses[member].host(core(row, plan, number));
-    let busy = || (0..plan.host.cores).map(|core| buses[0].core_busy(core)).collect();
+    let cores = || (0..plan.host.cores).map(|core| buses[0].core_busy(core)).collect();
     let add_to_sample = |sample: &mut Sample| {
         sample_flash(&devices, sample);
-        sample.cores = Some(busy());
+        sample.cores = Some(cores());
     };
+    let snapshot = |snapshot: &mut Snapshot| {
+        snapshot.add_devices(&devices);
+        snapshot.busy = Some(Busy {
+            of: rt.now().since(runtime::Time::ZERO),
+            up: link_busy(&buses[0], Way::Up),
+            down: link_busy(&buses[0], Way::Down),
+            packets: (packets(&buses, Way::Up), packets(&buses, Way::Down)),
+            cores: cores(),
+            polling: (0..plan.host.cores).map(|core| buses[0].core_polling(core)).collect(),
+        });
+    };
+    let instruments = Instruments { sample: &add_to_sample, snapshot: &snapshot };
     let job_result = rt.block_on(async {
         pci::bring_up(row, &buses, plan).await?;
-        drive(row, &rt, plan, work, &options, &ports, &add_to_sample).await
+        drive(row, &rt, plan, work, &options, &ports, instruments).await
     });
-    let busy = Busy {
-        of: rt.now().since(runtime::Time::ZERO),
-        up: link_busy(&buses[0], Way::Up),
-        down: link_busy(&buses[0], Way::Down),
-        packets: (packets(&buses, Way::Up), packets(&buses, Way::Down)),
-        cores: busy(),
-        polling: (0..plan.host.cores).map(|core| buses[0].core_polling(core)).collect(),
-    };
     let timed_events = rt.timed_events();
     let device_stats = DeviceStats::of(&devices);
     match is_saved {
@@ -85,7 +90,7 @@ fn on_state(
         false => Device::switch_off_all(devices).for_each(drop),
     }
     let run_result = RunResult::with_device(job_result?, device_stats, plan);
-    Ok(RunResult { timed_events: Some(timed_events), busy: Some(busy), ..run_result })
+    Ok(RunResult { timed_events: Some(timed_events), ..run_result })
 }
 
 /// Runs `body` with a device and a connected driver in virtual time, without a load generator.

@@ -10,6 +10,7 @@ use workload::pattern::OpKind;
 
 use crate::engine::JobResult;
 use crate::processor::ThreadUse;
+use crate::trend::Falling;
 
 /// Hundredths by which the mean of the traced operations may differ from the mean of all.
 const TRACED_PERCENT: f64 = 5.0;
@@ -29,6 +30,13 @@ pub enum Warning {
         /// Part of the capacity that holds data, in thousandths.
         written_per_mille: u64,
     },
+    /// Writes to a drive with space left, which met no collector.
+    NothingCollected {
+        /// Mapping units that the host wrote.
+        host_units: u64,
+    },
+    /// The write rate still fell: the drive had not reached its steady state.
+    StillFalls { falling: Falling },
     /// Reads of flash that was never written, which sense no page.
     UnwrittenReads {
         /// Mapping units that were never written, and all that were read.
@@ -76,6 +84,16 @@ impl fmt::Display for Warning {
                 written / 10,
                 written % 10
             ),
+            Warning::NothingCollected { host_units } => write!(
+                f,
+                "nothing was collected while {host_units} units were written: a drive in long use is \
+                 slower; see medium.flash.start = \"steady\""
+            ),
+            Warning::StillFalls { falling: Falling { first, second } } => write!(
+                f,
+                "the write rate still fell, from {first} to {second} units/s by halves: see \
+                 medium.flash.start = \"steady\" and medium.flash.steady_for, or measure later (ramp_time)"
+            ),
             Warning::UnwrittenReads { blank_units, read_units } => write!(
                 f,
                 "{blank_units} of {read_units} units read were never written, and took no time of flash"
@@ -101,12 +119,17 @@ impl Warning {
     }
 }
 
-/// The warning about flash whose FTL has these statistics, if it is fresh.
+/// The warning about flash whose FTL has these statistics, if it is fresh or had nothing to collect.
 pub(crate) fn of_flash(stats: &Stats, unit_bytes: u64) -> Option<Warning> {
     let units = (stats.capacity_bytes / unit_bytes.max(1)).max(1);
     let is_fresh = stats.erases == 0 && stats.mapped_units < units;
     let written_per_mille = stats.mapped_units * 1000 / units;
-    is_fresh.then_some(Warning::FreshFlash { written_per_mille })
+    let ftl::Counters { host_units, collected, copied_units, erased, .. } = stats.counters;
+    match (is_fresh, host_units > 0 && collected + copied_units + erased == 0) {
+        (true, _) => Some(Warning::FreshFlash { written_per_mille }),
+        (false, true) => Some(Warning::NothingCollected { host_units }),
+        (false, false) => None,
+    }
 }
 
 /// The warning about reads of flash that was never written, if there were any.
@@ -182,5 +205,14 @@ mod tests {
         assert_eq!(of(0, 250).as_deref(), Some(expected));
         assert_eq!(of(0, 1000), None, "full");
         assert_eq!(of(1, 250), None, "an erased superblock");
+        let written = |collected| {
+            let counters = ftl::Counters { host_units: 9, collected, ..Default::default() };
+            let stats = Stats { counters, erases: 1, ..Stats::default() };
+            of_flash(&stats, 4096).map(|warning| warning.to_string())
+        };
+        let expected = "nothing was collected while 9 units were written: a drive in long use is \
+            slower; see medium.flash.start = \"steady\"";
+        assert_eq!(written(0).as_deref(), Some(expected));
+        assert_eq!(written(1), None);
     }
 }

@@ -122,10 +122,10 @@ impl Case {
                 bytes += job_result.stats.of(kind).bytes;
             }
         }
-        let (measured, elapsed) = self.spans(&results);
+        let measured = self.span(&results);
         let seconds = measured.as_s_f64().max(f64::MIN_POSITIVE);
         let in_flight: u64 = results.iter().map(|job_result| job_result.in_flight.0).sum();
-        let whole = elapsed.0.max(1) as f64;
+        let whole = measured.0.max(1) as f64;
         let stages = stages(&results);
         let us = |percentile| all.percentile_ns(percentile) as f64 / 1e3;
         Measured {
@@ -136,7 +136,7 @@ impl Case {
             mean_us: all.mean_ns() / 1e3,
             p50_us: us(50_000),
             p99_us: us(99_000),
-            busy: self.busy(run_result, elapsed, &stages, all.count() as f64 / seconds),
+            busy: self.busy(run_result, &stages, all.count() as f64 / seconds),
             stages,
             in_flight: in_flight as f64 / whole,
             flash: run_result.flash.and_then(|flash| flash.software).map(|software| Flash {
@@ -154,22 +154,20 @@ impl Case {
         }
     }
 
-    /// Measured time, and elapsed time with ramps: the longest of each group, added over the groups.
-    fn spans(&self, results: &[&JobResult]) -> (Span, Span) {
-        let mut from = 0;
-        let (mut measured, mut elapsed) = (Span::ZERO, Span::ZERO);
+    /// Measured time: the longest of each group, added over the groups.
+    fn span(&self, results: &[&JobResult]) -> Span {
+        let (mut from, mut measured) = (0, Span::ZERO);
         for group in self.work.groups() {
             let of_group = &results[from..from + group.len()];
             from += group.len();
             measured += of_group.iter().map(|one| one.measured).max().unwrap_or(Span::ZERO);
-            elapsed += of_group.iter().map(|one| one.elapsed).max().unwrap_or(Span::ZERO);
         }
-        (measured, elapsed)
+        measured
     }
 
-    fn busy(&self, run_result: &RunResult, elapsed: Span, stages: &[Stage], rate: f64) -> Busy {
+    fn busy(&self, run_result: &RunResult, stages: &[Stage], rate: f64) -> Busy {
         let busy = run_result.busy.as_ref().expect("a simulated world");
-        let share = |span: Span| (span.0 as f64 / elapsed.0.max(1) as f64).min(1.0);
+        let share = |span: Span| (span.0 as f64 / busy.of.0.max(1) as f64).min(1.0);
         let device: Vec<_> =
             self.plan.sim_spec().device_costs.iter().map(|cost| cost.name).collect();
         let work = stages.iter().filter(|stage| device.contains(&stage.name.as_str()));

@@ -126,13 +126,22 @@ pub struct Counts {
 impl Counts {
     /// Sum of two sets of counters.
     pub fn and(self, other: Counts) -> Counts {
+        self.zip(&other, |one, two| one + two)
+    }
+
+    /// Counts after `before`.
+    pub fn since(&self, before: &Counts) -> Counts {
+        self.zip(before, u64::saturating_sub)
+    }
+
+    fn zip(&self, other: &Counts, of: fn(u64, u64) -> u64) -> Counts {
         Counts {
-            senses: self.senses + other.senses,
-            retries: self.retries + other.retries,
-            uncorrectable: self.uncorrectable + other.uncorrectable,
-            programs: self.programs + other.programs,
-            erases: self.erases + other.erases,
-            failures: self.failures + other.failures,
+            senses: of(self.senses, other.senses),
+            retries: of(self.retries, other.retries),
+            uncorrectable: of(self.uncorrectable, other.uncorrectable),
+            programs: of(self.programs, other.programs),
+            erases: of(self.erases, other.erases),
+            failures: of(self.failures, other.failures),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) fn of(run: &Run, plan: &Plan, result: &RunResult) -> Vec<Warning> {
         let kind = match warning {
             world::Warning::Disturbed { .. } => WarningKind::DisturbedCores,
             world::Warning::FreshFlash { .. } => WarningKind::FreshFlash,
+            world::Warning::NothingCollected { .. } => WarningKind::NothingCollected,
+            world::Warning::StillFalls { .. } => WarningKind::FallingRate,
             world::Warning::UnwrittenReads { .. } => WarningKind::UnwrittenReads,
             world::Warning::UntypicalBreakdown { .. } => WarningKind::SampledBreakdown,
         };

@@ -6,12 +6,17 @@ use ftl::Stats;
 use runtime::Span;
 
 use super::Device;
+use crate::window::Snapshot;
 
 impl Device {
     /// Use of each power state so far; empty if the plan has none.
     pub fn power_use(&self) -> Vec<StateUse> {
         let used = self.faults.as_ref().map(|faults| faults.meter.power.until(self.rt.now()));
         used.unwrap_or_default()
+    }
+
+    pub fn power_state(&self) -> usize {
+        self.faults.as_ref().map_or(0, |faults| faults.meter.power.present())
     }
 }
 
@@ -32,6 +37,14 @@ impl FlashStats {
             chips: self.chips.and(other.chips),
             memory_bytes: self.memory_bytes + other.memory_bytes,
         }
+    }
+
+    /// With these counts in place of those of the whole run, where there are any.
+    pub(crate) fn counted(self, counted: &Snapshot) -> FlashStats {
+        let software = self
+            .software
+            .map(|stats| Stats { counters: counted.software.unwrap_or(stats.counters), ..stats });
+        FlashStats { software, chips: counted.chips.unwrap_or(self.chips), ..self }
     }
 
     pub(super) fn of(chips: &Chips, software: Option<Stats>) -> FlashStats {
