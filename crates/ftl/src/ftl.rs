@@ -12,6 +12,7 @@ use crate::layout::{Layout, NONE};
 use crate::options::{Cache, Error, Options, Space};
 use crate::pages::{Page, PageRead, Pages, Part, Tag};
 use crate::policy::GcControl;
+use crate::precondition::Writes;
 use crate::state::State;
 use crate::stats::{Histogram, Stats};
 use crate::supers::Phase;
@@ -327,7 +328,16 @@ impl<P: Pages> Ftl<P> {
     /// # Errors
     /// [`Error::InUse`] if anything has been written to the drive.
     pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
-        self.0.precondition(warm_up, seed).await
+        self.0.precondition(Writes::Random, warm_up, seed).await
+    }
+
+    /// As [`precondition`](Ftl::precondition), for overwrites from the first unit to the last, again and
+    /// again, of which the next one begins.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn precondition_sequential(&self, seed: u64) -> Result<(), Error> {
+        self.0.precondition(Writes::Sequential, 0, seed).await
     }
 
     /// Sets when the collector starts from now on, so that the owner of several drives can let them collect
@@ -342,6 +352,11 @@ impl<P: Pages> Ftl<P> {
         let state = self.0.state.borrow();
         let own = Space::of(&self.0.layout, self.0.options.reserve);
         state.space().left as i64 - own.start as i64
+    }
+
+    /// Bytes of a mapping unit.
+    pub fn unit_bytes(&self) -> u64 {
+        1 << self.0.unit_shift
     }
 
     /// Mapping units per superblock.

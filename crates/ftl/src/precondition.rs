@@ -1,4 +1,4 @@
-//! Preconditioning: lays down the steady state of long random writes without writing.
+//! Preconditioning: lays down the steady state of long random or sequential writes without writing.
 //!
 //! Under uniform random writes the superblocks in use form a queue: each was full of valid units when
 //! written, loses them at the same rate as the others, and is collected when it has the fewest. With
@@ -6,6 +6,8 @@
 //! its mean is the share of space in use (Desnoyers, "Analytic Models of SSD Write Performance", ACM
 //! Transactions on Storage 2014, for blocks of many pages). That distribution is laid down directly; some
 //! random writes then remove its regularity.
+//!
+//! Sequential overwrites leave the newest superblocks full, and nothing valid in the others.
 //!
 //! The valid units are drawn, and their contents follow from one walk over all units, so a preconditioned
 //! block is a few numbers per superpage (`flash/src/chips/laid.rs`) until it is erased.
@@ -22,17 +24,28 @@ use crate::pages::{Pages, Steps};
 use crate::state::State;
 use crate::supers::Phase;
 
+/// Order of the overwrites that precede the steady state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Random,
+    Sequential,
+}
+
 impl<P: Pages> Inner<P> {
-    pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
+    pub async fn precondition(&self, writes: Writes, warm_up: u64, seed: u64) -> Result<(), Error> {
         if !self.state.borrow().is_new() {
             return Err(Error::InUse);
         }
         let mut rng = Rng::for_part(seed, "precondition");
-        let plan = self.state.borrow().ages().ok_or(Error::Full)?;
+        let plan = self.state.borrow().ages(writes).ok_or(Error::Full)?;
         let units = self.options.units;
-        // A permutation walk over all units.
-        let steps = Steps { step: coprime(units, &mut rng), of: units };
-        let mut next = steps.after(rng.below(units.into()) as u32, 1);
+        // A permutation walk over all units. The next sequential write is of unit 0, the oldest.
+        let (step, first) = match writes {
+            Writes::Random => (coprime(units, &mut rng), rng.below(units.into()) as u32),
+            Writes::Sequential => (1, units - 1),
+        };
+        let steps = Steps { step, of: units };
+        let mut next = steps.after(first, 1);
         let mut map = Nearby::new(units.into());
         if let Some(cached) = self.state.borrow_mut().cached_mut() {
             cached.laid = Some(alloc::vec![0; units as usize]);
@@ -180,7 +193,7 @@ impl State {
 
     /// Superblocks to lay down with their numbers of valid units, oldest first. `None` if they are too few
     /// for all units.
-    fn ages(&self) -> Option<Vec<(u32, u32)>> {
+    fn ages(&self, writes: Writes) -> Option<Vec<(u32, u32)>> {
         let all = &self.supers.all;
         let owed = u64::from(self.owed()) * u64::from(self.layout.super_units);
         let units = u64::from(self.options.units);
@@ -189,6 +202,17 @@ impl State {
         let free = [self.space().start, self.space().hold];
         let mut left = free.iter().map(|free| self.all_but(free + owed));
         let (laid, space) = left.find(|(_, space)| *space >= units)?;
+        if writes == Writes::Sequential {
+            let mut left = units;
+            let newest_first = laid.iter().rev().map(|at| {
+                let valid = left.min(all[*at as usize].units.into());
+                left -= valid;
+                (*at, valid as u32)
+            });
+            let mut plan: Vec<_> = newest_first.collect();
+            plan.reverse();
+            return Some(plan);
+        }
         let decay = decay(((u128::from(units) << 32) / u128::from(space)) as u64);
         let count = laid.len() as u64;
         let share = |age: u64| {

@@ -87,7 +87,7 @@ pub use host::{
 };
 pub use map::MapOnHost;
 pub use medium::bridge::BridgeOf;
-pub use medium::flash::{Flash, Start};
+pub use medium::flash::{Flash, Overwrites, Start};
 pub use medium::{KeepRule, Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
 pub use power::Power;

@@ -184,8 +184,9 @@ impl Ops {
             && job.block_align.each().iter().all(|align| align.is_none())
             && job.distribution.each().iter().all(|one| **one == Distribution::Uniform);
         let map = has_map.then(|| Map::new(region, min_used(job), &mut place_rng));
-        // Clones, reads and writes of a job share its hot places, which belong to the data.
-        let hot = Rng::for_part(seed, &format!("{}/hot", job.name)).next_u64();
+        // Jobs of one distribution, their clones, reads and writes share the hot places, which belong to the
+        // data: so do the overwrites that have preceded a run.
+        let hot = Rng::for_part(seed, "hot").next_u64();
         let places = |at: usize| {
             if !job.random {
                 return Ok(Places::Sequential { next: 0 });

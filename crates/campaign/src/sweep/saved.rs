@@ -86,7 +86,8 @@ pub(super) fn key(plan: &Plan) -> Option<String> {
         return None;
     }
     let (seed, keep) = (plan.run.seed, plan.medium.contents.keep);
-    let of_flash = (&flash.spec, &flash.software, flash.held_up, flash.start, &flash.state);
+    let start = (flash.start, &flash.steady_for);
+    let of_flash = (&flash.spec, &flash.software, flash.held_up, start, &flash.state);
     Some(format!("{seed} {keep:?} {of_flash:?}"))
 }
 

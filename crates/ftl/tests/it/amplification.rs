@@ -65,7 +65,8 @@ fn desnoyers(alpha: f64, pages: f64) -> f64 {
 
 #[test]
 fn greedy_gc_write_amplification_matches_closed_form() {
-    let shape = shape(heavy(200, 2000), heavy(16, 128));
+    // One superblock is open and one half collected at any time, which the model does not have.
+    let shape = shape(heavy(1000, 2000), heavy(16, 128));
     for spare in [7, 15, 28] {
         let all = u64::from(shape.blocks - 2) * u64::from(shape.pages);
         // Free space held back for the collector contains no data and is not part of the model.
@@ -83,7 +84,7 @@ fn greedy_gc_write_amplification_matches_closed_form() {
         });
         let expected = desnoyers(alpha, f64::from(shape.pages));
         println!("{spare} %: alpha {alpha:.4}, measured {measured:.4}, closed form {expected:.4}");
-        assert!((measured / expected - 1.0).abs() < 0.05, "{measured} instead of {expected}");
+        assert!((measured / expected - 1.0).abs() < 0.02, "{measured} instead of {expected}");
     }
 }
 
@@ -163,4 +164,24 @@ fn drives_of_few_superblocks_precondition_and_take_writes() {
             rt.drop_tasks();
         }
     }
+}
+
+/// The next overwrites find whole superblocks without valid units: nothing is copied, from the first write on.
+#[test]
+fn sequential_precondition_needs_no_copies_for_sequential_writes() {
+    let shape = Shape { dies: 2, planes: 2, units: 2, ..shape(40, 16) };
+    let units = Options::units_for(&shape, 150, 2, 0);
+    let rt = Rt::simulated(None, Log::Off);
+    rt.block_on(async {
+        let options = Options { slots: 64, ..options(&shape, units, 1) };
+        let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
+        ftl.precondition_sequential(1).await.unwrap();
+        assert_eq!(ftl.stats().mapped_units, u64::from(units));
+        for block in (0..2 * ftl.blocks()).map(|block| block % ftl.blocks()) {
+            ftl.write(block, &[0; 4096]).await.unwrap();
+        }
+        let counters = ftl.stats().counters;
+        assert_eq!(counters.copied_units, 0, "{counters:?}");
+        assert!(counters.erased > 40, "{counters:?}");
+    });
 }

@@ -37,6 +37,8 @@ pub struct Flash {
     /// Capacitors let the chips finish operations in progress at power loss.
     pub held_up: bool,
     pub start: Start,
+    /// Pattern of the overwrites before [`Start::Steady`].
+    pub steady_for: Overwrites,
     /// File that stores the drive's state between runs; none: the state is not saved.
     pub state: Option<PathBuf>,
 }
@@ -46,8 +48,17 @@ pub enum Start {
     Fresh,
     /// Every block has been written once, sequentially.
     Filled,
-    /// Overwritten at random until garbage collection has reached its steady rate.
+    /// Overwritten until garbage collection has reached its steady rate.
     Steady,
+}
+
+/// Pattern of the overwrites of a whole drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Overwrites {
+    Uniform,
+    Sequential,
+    /// As `random_distribution` of a job: `zipf:1.2`.
+    Skewed(String),
 }
 
 impl Flash {
@@ -157,6 +168,7 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
         "start",
         &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
     );
+    let steady_for = overwrites(&fields, start);
     let state = match fields.has("state") {
         true => fields.text("state", "the path of a file for the drive's state").map(Some),
         false => Some(None),
@@ -181,8 +193,34 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
         software: software?,
         held_up: held_up?,
         start: start?,
+        steady_for: steady_for?,
         state: state?.map(PathBuf::from),
     })
+}
+
+/// The key `steady_for`.
+fn overwrites(fields: &Fields<'_>, start: Option<Start>) -> Option<Overwrites> {
+    const EXPECTED: &str = "\"uniform\", \"sequential\", or a random_distribution of a job, such as \
+        \"zipf:1.2\"";
+    if !fields.has("steady_for") {
+        return Some(Overwrites::Uniform);
+    }
+    let text = fields.text("steady_for", EXPECTED)?;
+    if start.is_some_and(|start| start != Start::Steady) {
+        fields.error("steady_for", format!("{text:?}"), "no such key, or start = \"steady\"");
+        return None;
+    }
+    match text.as_str() {
+        "uniform" => Some(Overwrites::Uniform),
+        "sequential" => Some(Overwrites::Sequential),
+        skew if ["zipf", "pareto", "normal"].contains(&skew.split(':').next().unwrap_or("")) => {
+            Some(Overwrites::Skewed(text))
+        }
+        _ => {
+            fields.error("steady_for", format!("{text:?}"), EXPECTED);
+            None
+        }
+    }
 }
 
 /// The geometry of the profile, with the values that the plan overrides.

@@ -146,7 +146,13 @@ fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
          dies, planes, blocks, word_lines, unit, times, errors, held_up, spare_per_mille, cache, \
-         buffer, nv_sram, collector, streams, hints, reserve, wear_spread, map_cache, capacity, start, state",
+         buffer, nv_sram, collector, streams, hints, reserve, wear_spread, map_cache, capacity, start, \
+         steady_for, state",
+    );
+    assert_rejected(
+        "flash.steady_for",
+        "\"zipf:1.2\"",
+        "medium.flash.steady_for: found \"zipf:1.2\", expected no such key, or start = \"steady\"",
     );
 }
 
