@@ -8,8 +8,9 @@ pub fn run(data: &[u8]) {
         Some((first, rest)) => (first % 2, rest),
         None => return,
     };
-    let Ok(reader) = Reader::new("fuzz.iolog", data) else { return };
-    let extents = match Extents::scan("fuzz.iolog", reader) {
+    let target = Target { capacity_bytes: 1 << 30, block_bytes: 512 };
+    let Ok(mut reader) = Reader::new("fuzz.iolog", data) else { return };
+    let extents = match Extents::scan(&mut reader, target) {
         Ok(extents) => extents,
         Err(error) => {
             assert!(error.to_string().starts_with("fuzz.iolog"));
@@ -20,7 +21,6 @@ pub fn run(data: &[u8]) {
         0 => Mapping::Concatenate,
         _ => Mapping::Modulo,
     };
-    let target = Target { capacity_bytes: 1 << 30, block_bytes: 512 };
     let Ok(map) = Map::new(&extents, mapping, target) else { return };
     let mut before = None;
     for op in Reader::new("fuzz.iolog", data).expect("it was read before") {

@@ -62,6 +62,20 @@ impl OpKind {
     }
 }
 
+/// What a write asks of the device's cache beside the transfer of its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durability {
+    /// A flush completes before the write begins.
+    pub preflush: bool,
+    /// The data are on the medium when the write completes.
+    pub fua: bool,
+}
+
+impl Durability {
+    /// Neither.
+    pub const NONE: Durability = Durability { preflush: false, fua: false };
+}
+
 /// One operation to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
@@ -70,6 +84,8 @@ pub struct Op {
     pub offset_bytes: u64,
     /// Length in bytes; 0 for a flush.
     pub bytes: u32,
+    /// Of a write.
+    pub durability: Durability,
     /// Due time, from the job's start. The latency counts from here even if the operation is submitted
     /// later. `None`: as soon as the queue depth allows.
     pub not_before: Option<Span>,
@@ -242,7 +258,8 @@ impl Ops {
 
     fn flush(&mut self) -> Op {
         self.writes_since_flush = 0;
-        Op { kind: OpKind::Flush, offset_bytes: 0, bytes: 0, not_before: None }
+        let durability = Durability::NONE;
+        Op { kind: OpKind::Flush, offset_bytes: 0, bytes: 0, durability, not_before: None }
     }
 
     fn op(&mut self, which: usize, place: u64, bytes: u32) -> Op {
@@ -253,6 +270,7 @@ impl Ops {
             kind: [OpKind::Read, OpKind::Write, OpKind::Trim][which],
             offset_bytes: self.region.from + place,
             bytes,
+            durability: Durability::NONE,
             not_before: self.arrivals[which].take(bytes),
         }
     }

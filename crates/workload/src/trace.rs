@@ -3,8 +3,10 @@
 //! [`Reader`] streams fio's iolog (versions 2 and 3), recorded live runs ([`Recording`]), blkparse's text,
 //! the CSV of Microsoft Research Cambridge and of vSCSI, and MQSim's and DiskSim's ASCII traces, a line at a
 //! time, and detects the format from the first line. [`Extents`] is the first pass, which determines the
-//! extents that a trace touches; [`Map`] then maps them onto one device; [`Replay`] is the second pass,
-//! which gives the operations. [`Writer`] records an iolog of version 3.
+//! extents that a trace touches and its longest operation; [`Map`] then maps them onto one device; [`Replay`]
+//! is the second pass, which gives the operations. [`Writer`] records an iolog of version 3.
+//!
+//! Requests that cannot be replayed are counted by kind: [`Extents::left_out`].
 //!
 //! Times count from the first read, write, flush or trim of the trace. A time that runs backwards
 //! is taken as no time passed, as in fio, and counted.
@@ -23,7 +25,8 @@ use std::io::{BufRead, Read};
 
 use runtime::Span;
 
-pub use map::{Extent, Extents, Map, Mapping};
+use crate::pattern::Durability;
+pub use map::{Extent, Extents, Longest, Map, Mapping};
 pub use recording::{Arrival, Recorded, Recording, RegisterWrite, StageMean};
 pub use replay::Replay;
 pub use write::Writer;
@@ -48,6 +51,8 @@ pub struct TraceOp {
     pub offset_bytes: u64,
     /// Length in bytes; 0 for a flush.
     pub bytes: u32,
+    /// Of a write.
+    pub durability: Durability,
     /// MQSim's device number; in other formats, files, disks and devices by order of appearance.
     pub device: u32,
 }
@@ -120,7 +125,26 @@ struct Line {
     kind: TraceKind,
     offset_bytes: u64,
     bytes: u32,
+    durability: Durability,
     device: u32,
+}
+
+impl Line {
+    fn flush(time_ps: u128, device: u32) -> Line {
+        let (kind, durability) = (TraceKind::Flush, Durability::NONE);
+        Line { time_ps, kind, offset_bytes: 0, bytes: 0, durability, device }
+    }
+}
+
+/// What a line of a trace says.
+enum Parsed {
+    Op(Line),
+    /// No request, or a later step of one.
+    Nothing,
+    /// Requests of a kind that is not replayed.
+    LeftOut(u64, String),
+    /// An operation without a part of its meaning: the part.
+    Without(Line, String),
 }
 
 #[derive(Debug)]
@@ -167,6 +191,7 @@ pub struct Reader<R> {
     first_ps: Option<u128>,
     last: Span,
     backwards: u64,
+    left_out: BTreeMap<String, u64>,
     ended: bool,
 }
 
@@ -211,6 +236,7 @@ impl<R: BufRead> Reader<R> {
             first_ps: None,
             last: Span::ZERO,
             backwards: 0,
+            left_out: BTreeMap::new(),
             ended: false,
         })
     }
@@ -233,6 +259,16 @@ impl<R: BufRead> Reader<R> {
         self.backwards
     }
 
+    /// Requests so far that are not replayed, by kind.
+    pub fn left_out(&self) -> &BTreeMap<String, u64> {
+        &self.left_out
+    }
+
+    /// The name that errors show.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// The line that was read last, from 1.
     pub fn line(&self) -> u64 {
         self.lines.line
@@ -250,16 +286,22 @@ impl<R: BufRead> Reader<R> {
             if text.is_empty() {
                 continue;
             }
-            let line = match &mut self.format {
+            let parsed = match &mut self.format {
                 Format::Iolog(iolog) => iolog.line(&text)?,
                 Format::Recording => recording::line(&text)?,
                 Format::Blkparse(blkparse) => blkparse.line(&text)?,
-                Format::Msr(msr) => Some(msr.line(&text)?),
+                Format::Msr(msr) => Parsed::Op(msr.line(&text)?),
                 Format::Vscsi => csv::vscsi(&text)?,
-                Format::Ascii(dialect) => Some(mqsim::line(*dialect, &text)?),
+                Format::Ascii(dialect) => Parsed::Op(mqsim::line(*dialect, &text)?),
             };
-            if let Some(line) = line {
-                return self.timed(line).map(Some);
+            match parsed {
+                Parsed::Op(line) => return self.timed(line).map(Some),
+                Parsed::LeftOut(count, kind) => *self.left_out.entry(kind).or_default() += count,
+                Parsed::Without(line, part) => {
+                    *self.left_out.entry(part).or_default() += 1;
+                    return self.timed(line).map(Some);
+                }
+                Parsed::Nothing => {}
             }
         }
     }
@@ -272,8 +314,8 @@ impl<R: BufRead> Reader<R> {
             self.backwards += 1;
         }
         self.last = self.last.max(at);
-        let Line { kind, offset_bytes, bytes, device, .. } = line;
-        Ok(TraceOp { at: self.last, kind, offset_bytes, bytes, device })
+        let Line { kind, offset_bytes, bytes, durability, device, .. } = line;
+        Ok(TraceOp { at: self.last, kind, offset_bytes, bytes, durability, device })
     }
 }
 

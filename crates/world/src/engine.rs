@@ -18,11 +18,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bus::{Buffer, Cost, HostPort};
-use host::{BlockDevice, Geometry, IoError, Kind};
+use host::{BlockDevice, IoError, Kind};
 use runtime::{Rt, STAGES_MAX, Signal, Span, Time};
 use wire::Lba;
 use workload::job::Job;
-use workload::pattern::{Op, OpKind, Ops};
+use workload::pattern::{Durability, Op, OpKind, Ops};
 use workload::stats::{Breakdown, Depths, JobStats};
 use workload::trace::TraceError;
 use workload::verify::ReadTicket;
@@ -153,6 +153,8 @@ pub struct Setup<P> {
     pub commands_max: u32,
     /// Recorder of arrivals, if a recording is requested.
     pub run_recorder: Option<Rc<RunRecorder>>,
+    /// Size of the buffer of each task.
+    pub buffer_bytes: usize,
 }
 
 struct Engine<D, P> {
@@ -175,6 +177,13 @@ struct Engine<D, P> {
 struct Caller<D, P> {
     op_trace: OpTrace,
     several: Several<D, P>,
+}
+
+/// Direction of a transfer.
+#[derive(Clone, Copy)]
+enum Way {
+    Read,
+    Write { fua: bool },
 }
 
 /// Completion time and latency of an operation.
@@ -238,12 +247,6 @@ where
 /// Hint for errors about buffers that do not fit in host memory.
 pub const BUFFER_HINT: &str = "expected a smaller bs, iodepth or numjobs, or a larger host.memory";
 
-/// Size in bytes of the buffer of each task of a job.
-pub fn buffer_bytes(job: &Job, of: &Geometry) -> usize {
-    let of_trace = job.trace.as_ref().map_or(0, |_| of.transfer_bytes_max);
-    job.data_bytes_max().max(of_trace).max(of.block_bytes) as usize
-}
-
 fn blank(stages: &[&'static str]) -> JobStats {
     let breakdowns = OpKind::ALL.map(|kind| (kind, Breakdown::new(stages))).into();
     JobStats { breakdowns, ..JobStats::default() }
@@ -277,7 +280,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     /// Allocates a buffer for each task.
     fn buffers(&self, depth: u32) -> Result<Vec<Buffer>, String> {
         let job = &self.setup.job;
-        let bytes = buffer_bytes(job, &self.disk.geometry());
+        let bytes = self.setup.buffer_bytes;
         (0..depth).map(|_| self.disk.buffer(bytes)).collect::<Result<_, _>>().map_err(|error| {
             let name = &job.name;
             format!(
@@ -383,15 +386,19 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 checks.map_or(Ok(()), |checks| self.check(checks, ticket, buffer, bytes, scratch))
             }
             OpKind::Write => {
+                let Durability { preflush, fua } = op.durability;
+                if preflush {
+                    Box::pin(self.flush(caller)).await?;
+                }
                 let Some(checks) = checks else {
-                    return self.write(lba, buffer, bytes, caller).await;
+                    return self.write(lba, buffer, bytes, fua, caller).await;
                 };
                 let write = checks.ledger().start_write(lba, blocks);
                 scratch.resize(op.bytes as usize, 0);
                 checks.stamps.fill(scratch, lba, self.block_bytes, write.version);
                 buffer.copy_in(0, scratch);
-                let result = self.write(lba, buffer, bytes, caller).await;
-                checks.finish(write, &result);
+                let result = self.write(lba, buffer, bytes, fua, caller).await;
+                checks.finish(write, &result, fua);
                 result
             }
             OpKind::Trim => {
@@ -404,25 +411,28 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 caller.op_trace.add_request_trace(&self.rt);
                 let result = result.map_err(|error| self.failed(OpKind::Trim, error));
                 if let (Some(checks), Some(trim)) = (checks, trim) {
-                    checks.finish(trim, &result);
+                    checks.finish(trim, &result, false);
                 }
                 result
             }
-            OpKind::Flush => {
-                let flush = checks.map(|checks| checks.ledger().start_flush());
-                let result = disk.flush().await.map_err(|error| self.failed(OpKind::Flush, error));
-                caller.op_trace.longest.names(lba, 0);
-                caller.op_trace.add_request_trace(&self.rt);
-                if let (Some(checks), Some(flush)) = (checks, flush) {
-                    let mut ledger = checks.ledger();
-                    match result {
-                        Ok(()) => ledger.finish_flush(flush),
-                        Err(_) => ledger.fail_flush(flush),
-                    }
-                }
-                result
+            OpKind::Flush => self.flush(caller).await,
+        }
+    }
+
+    async fn flush(&self, caller: &mut Caller<D, P>) -> Result<(), String> {
+        let checks = self.setup.checks.as_deref();
+        let flush = checks.map(|checks| checks.ledger().start_flush());
+        let result = self.disk.flush().await.map_err(|error| self.failed(OpKind::Flush, error));
+        caller.op_trace.longest.names(0, 0);
+        caller.op_trace.add_request_trace(&self.rt);
+        if let (Some(checks), Some(flush)) = (checks, flush) {
+            let mut ledger = checks.ledger();
+            match result {
+                Ok(()) => ledger.finish_flush(flush),
+                Err(_) => ledger.fail_flush(flush),
             }
         }
+        result
     }
 
     /// Converts bytes to blocks. The block size is a power of two, so a shift avoids a slow division.
@@ -440,11 +450,11 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     ) -> Result<(), String> {
         if let Some(path) = &self.setup.path {
             let part = buffer.part(0, bytes);
-            return Box::pin(self.through_kernel(path, OpKind::Read, lba, part, caller)).await;
+            return Box::pin(self.through_kernel(path, Way::Read, lba, part, caller)).await;
         }
         let (part, op_trace) = (buffer.part(0, bytes), &mut caller.op_trace);
         if bytes > self.command_bytes_max {
-            let read = caller.several.transfer(OpKind::Read, lba, part, op_trace);
+            let read = caller.several.transfer(Way::Read, lba, part, op_trace);
             return read.await.map_err(|error| self.failed(OpKind::Read, error));
         }
         op_trace.longest.names(lba, bytes as u32);
@@ -460,19 +470,21 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         lba: u64,
         buffer: &Buffer,
         bytes: usize,
+        fua: bool,
         caller: &mut Caller<D, P>,
     ) -> Result<(), String> {
         if let Some(path) = &self.setup.path {
             let part = buffer.part(0, bytes);
-            return Box::pin(self.through_kernel(path, OpKind::Write, lba, part, caller)).await;
+            return Box::pin(self.through_kernel(path, Way::Write { fua }, lba, part, caller))
+                .await;
         }
         let (part, op_trace) = (buffer.part(0, bytes), &mut caller.op_trace);
         if bytes > self.command_bytes_max {
-            let write = caller.several.transfer(OpKind::Write, lba, part, op_trace);
+            let write = caller.several.transfer(Way::Write { fua }, lba, part, op_trace);
             return write.await.map_err(|error| self.failed(OpKind::Write, error));
         }
         op_trace.longest.names(lba, bytes as u32);
-        let write = pin!(self.disk.write(Lba(lba), part, false));
+        let write = pin!(self.disk.write(Lba(lba), part, fua));
         let (_, result) = write.await;
         op_trace.add_request_trace(&self.rt);
         result.map_err(|error| self.failed(OpKind::Write, error))

@@ -178,7 +178,7 @@ impl RunError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}:{line}: {job}: found {clones} of numjobs={numjobs} with iodepth={depth} buffers of {each} bytes \
-     each (bs, rounded up), {taken} bytes with the other jobs of the group: host.memory has {left} of {all} \
+     each ({of}, rounded up), {taken} bytes with the other jobs of the group: host.memory has {left} of {all} \
      bytes left: {}",
     file.display(), crate::engine::BUFFER_HINT
 )]
@@ -193,6 +193,8 @@ pub struct BuffersTooLarge {
     pub depth: u64,
     /// Size of a buffer, bytes.
     pub each: u64,
+    /// What sets the size: `bs`, or the place of an operation of a recording.
+    pub of: String,
     /// Size of all buffers of the group up to this job, bytes.
     pub taken: u64,
     /// Host memory left, bytes.

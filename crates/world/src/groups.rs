@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use bus::{Arena, HostPort};
+use bus::HostPort;
 use host::{BlockDevice, Geometry};
 use media::contents::{Backing, Keep};
 use runtime::{Rt, Span};
@@ -13,8 +13,9 @@ use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
-use crate::engine::{self, Checks, Hold, JobResult, KernelPath, Layer, Progress, Setup, Source};
-use crate::error::{BuffersTooLarge, RunError};
+use crate::buffers::{buffer_bytes, fit};
+use crate::engine::{Checks, Hold, JobResult, KernelPath, Layer, Progress, Setup, Source};
+use crate::error::RunError;
 use crate::interfaces::{Connected, HostSide, Row};
 use crate::run_recorder::RunRecorder;
 use crate::run_result::{HostResult, Options};
@@ -43,7 +44,7 @@ pub(super) struct GroupContext<'a, P> {
     /// Starts an engine on the disk of this number.
     pub run: &'a dyn Fn(usize, Source, Setup<P>) -> Running,
     pub port: &'a dyn Fn(usize) -> P,
-    pub target: Target,
+    pub geometry: Geometry,
     pub checks: Option<Arc<Checks>>,
     pub progress: &'a Arc<Progress>,
     pub watched: Watched<'a>,
@@ -69,16 +70,17 @@ pub(super) async fn run_groups<P: HostSide>(
         row: driver.row,
         run: &|number, source, setup| driver.run(number, rt, source, setup),
         port,
-        target: target(geometry),
+        geometry,
         checks: verifies(&work.jobs).then(of_this_run),
         progress: &options.progress,
         watched,
         thread: (0, 1),
     };
-    check_buffers(work, geometry, port(0).arena(), context.thread)?;
+    let (work, note) = fit(work, geometry, port(0).arena(), context.thread)?;
     let mut host_result = HostResult::default();
+    host_result.notes.extend(note);
     for group in work.groups() {
-        let running = run_group(rt, plan, work, group, &context);
+        let running = run_group(rt, plan, &work, group, &context);
         host_result.add(match context.watched.window {
             Some(window) => window.over(rt, lead(group), running).await?,
             None => running.await?,
@@ -102,7 +104,7 @@ pub(super) async fn run_group<P: HostPort>(
     let clones = group.iter().enumerate();
     let clones = clones.flat_map(|(index, job)| (0..job.numjobs).map(move |n| (index, job, n)));
     for (number, (index, job, clone)) in clones.enumerate().filter(|(n, _)| n % of == place) {
-        let prepared = work.source(job, clone, plan.run.seed, context.target)?;
+        let prepared = work.source(job, clone, plan.run.seed, target(context.geometry))?;
         let Prepared { source, start_delay, summary } = prepared;
         host_result.notes.extend(summary);
         let port = (context.port)(number);
@@ -121,6 +123,7 @@ pub(super) async fn run_group<P: HostPort>(
             run_recorder: context.watched.run_recorder.clone(),
             sampler: context.watched.sampler.clone(),
             commands_max: plan.host.queue_depth,
+            buffer_bytes: buffer_bytes(work, job, &context.geometry)?,
         };
         left.1.set(left.1.get() + 1);
         let running = (context.run)(number, source, setup);
@@ -139,45 +142,6 @@ pub(super) async fn run_group<P: HostPort>(
     results.borrow().iter().for_each(|(index, job_result)| merged[*index].merge(job_result));
     host_result.jobs.extend(group.iter().cloned().zip(merged));
     Ok(host_result)
-}
-
-/// Checks that the buffers of all concurrent clones of this thread fit in host memory. The driver may
-/// allocate more at run time; an engine reports an error if memory is exhausted then.
-pub(super) fn check_buffers(
-    work: &Work,
-    geometry: Geometry,
-    memory: &Arena,
-    (place, of): (usize, usize),
-) -> Result<(), RunError> {
-    let all = memory.bytes() as u64;
-    let left = all.saturating_sub(memory.used_bytes() as u64);
-    for group in work.groups() {
-        let (mut before, mut taken) = (0, 0_u64);
-        for job in group {
-            // Number of clones below `end` whose index modulo `of` is `place`.
-            let here = |end: usize| (end + of - 1 - place) / of;
-            let clones = (here(before + job.numjobs as usize) - here(before)) as u64;
-            before += job.numjobs as usize;
-            let bytes = memory.taken_by(engine::buffer_bytes(job, &geometry)) as u64;
-            let (depth, each) = (u64::from(job.iodepth.max(1)), bytes);
-            taken = taken.saturating_add(clones.saturating_mul(depth).saturating_mul(each));
-            if taken > left {
-                return Err(RunError::Buffers(Box::new(BuffersTooLarge {
-                    file: work.file.clone(),
-                    line: job.line,
-                    job: job.name.clone(),
-                    clones,
-                    numjobs: job.numjobs,
-                    depth,
-                    each,
-                    taken,
-                    left,
-                    all,
-                })));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Address range for patterns and recordings.

@@ -31,6 +31,7 @@
 //! and seed give the same event log (`runtime`); `doorbell replay` prints its digest, and `tools/test repeat`
 //! compares an optimised build with an unoptimised one.
 
+mod buffers;
 pub mod device;
 pub mod device_threads;
 mod drive;

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use runtime::{Entry, Log, Span, Time};
-use workload::pattern::{Op, OpKind};
+use workload::pattern::{Durability, Op, OpKind};
 use workload::trace::{Arrival, Recording, RegisterWrite, StageMean};
 
 use crate::RunResult;
@@ -24,8 +24,8 @@ pub struct RunRecorder {
 impl RunRecorder {
     /// An empty recorder with room for `entries` operations and `entries` register writes.
     pub fn new(entries: usize) -> Rc<RunRecorder> {
-        let (at, took) = (Span(1), Span(1));
-        let io = Arrival { at, kind: OpKind::Flush, offset_bytes: 1, bytes: 1, took };
+        let (at, took, durability) = (Span(1), Span(1), Durability::NONE);
+        let io = Arrival { at, kind: OpKind::Flush, offset_bytes: 1, bytes: 1, durability, took };
         let write = RegisterWrite { at, register: 1, value: 1 };
         Rc::new(RunRecorder {
             arrivals: RefCell::new(touched(entries, (Time(1), io))),
@@ -36,8 +36,8 @@ impl RunRecorder {
 
     /// Records an operation that completed `took` after its arrival.
     pub fn note(&self, op: &Op, arrived: Time, took: Span) {
-        let Op { kind, offset_bytes, bytes, .. } = *op;
-        let io = Arrival { at: Span::ZERO, kind, offset_bytes, bytes, took };
+        let Op { kind, offset_bytes, bytes, durability, .. } = *op;
+        let io = Arrival { at: Span::ZERO, kind, offset_bytes, bytes, durability, took };
         self.put(&self.arrivals, (arrived, io));
     }
 
@@ -125,7 +125,9 @@ mod tests {
     #[test]
     fn entries_beyond_capacity_are_counted_as_lost() {
         let run_recorder = RunRecorder::new(2);
-        let op = Op { kind: OpKind::Read, offset_bytes: 4096, bytes: 512, not_before: None };
+        let durability = Durability::NONE;
+        let op =
+            Op { kind: OpKind::Read, offset_bytes: 4096, bytes: 512, durability, not_before: None };
         let log = run_recorder.log();
         for at in 0..5 {
             run_recorder.note(&op, Time(10 - at), Span(at));

@@ -23,11 +23,12 @@ use host::nvme::threads::{Granter, Queues, granter};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 use wire::pci::FunctionKind;
 
+use crate::buffers::fit;
 use crate::device_threads::DealtDevice;
 use crate::drive::BETWEEN_RESETS;
 use crate::engine::{self, Checks, Progress};
 use crate::error::RunError;
-use crate::groups::{GroupContext, Watched, check_buffers, checks, run_group, target};
+use crate::groups::{GroupContext, Watched, checks, run_group};
 use crate::interfaces::{NVME, clamped, controller_options, queue_options};
 use crate::live::{DeviceThread, on_a_thread, until};
 use crate::members::{shared, traces_of};
@@ -385,21 +386,22 @@ impl HostThreads<'_> {
                 Box::pin(async move { engine::run(&rt, source, disk, setup).await })
             },
             port: &|_| port.clone(),
-            target: target(geometry),
+            geometry,
             checks: self.checks(geometry.blocks),
             progress: &self.progress[number],
             watched: Watched { sampler: sampler.clone(), ..Watched::default() },
             thread: (number, self.progress.len()),
         };
-        check_buffers(self.work, geometry, port.arena(), context.thread)?;
+        let (work, note) = fit(self.work, geometry, port.arena(), context.thread)?;
         let mut host_result = HostResult::default();
+        host_result.notes.extend(note);
         if number == 0 {
             let depth = own_queue.queue().depth().into();
             host_result.notes.extend(clamped(self.plan.host.queue_depth, depth));
         }
-        let groups = self.work.groups().into_iter().zip(&self.ended);
+        let groups = work.groups().into_iter().zip(&self.ended);
         for (group, (jobs, ended)) in (1..).zip(groups) {
-            host_result.add(run_group(rt, self.plan, self.work, jobs, &context).await?);
+            host_result.add(run_group(rt, self.plan, &work, jobs, &context).await?);
             ended.fetch_add(1, Ordering::AcqRel);
             // Beside a device, a thread that waits would poll for both, which is no work of an operation.
             let goes_on = self.dealt.is_some() && group == self.ended.len();

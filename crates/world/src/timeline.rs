@@ -237,7 +237,8 @@ mod tests {
     use crate::interfaces::NVME;
 
     fn op(number: u64) -> Op {
-        Op { kind: OpKind::Read, offset_bytes: 512 * number, bytes: 512, not_before: None }
+        let (kind, durability) = (OpKind::Read, Default::default());
+        Op { kind, offset_bytes: 512 * number, bytes: 512, durability, not_before: None }
     }
 
     fn sample(seed: u64, operations: u64, most: u32) -> Timeline {

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use workload::job::{self, IncludeError, Included, Job, JobErrors, JobFile, Outside};
 use workload::limits::{JOB_FILE_BYTES_MAX, RECORDING_BYTES_MAX};
 use workload::pattern::{Ops, PatternError, Target};
-use workload::trace::{Extents, Map, Mapping, Reader, Recorded, Replay, TraceError, TraceWrong};
+use workload::trace::{Extents, Longest, Map, Mapping, Reader, Recorded, Replay, TraceError};
 
 use crate::engine::Source;
 
@@ -28,6 +29,20 @@ pub struct Work {
     pub variables: Vec<(String, String)>,
     /// The job file with its includes, variables and settings resolved.
     pub text: String,
+    /// First passes over the recordings so far.
+    pub scans: Scans,
+}
+
+/// Results of first passes over recordings, by path and target.
+#[derive(Clone, Debug, Default)]
+pub struct Scans(Arc<Mutex<Vec<(PathBuf, Target, Arc<Scan>)>>>);
+
+/// Result of a first pass over a recording.
+#[derive(Debug)]
+struct Scan {
+    extents: Extents,
+    format: &'static str,
+    backwards: u64,
 }
 
 /// Error in a job file or recording. The text names the file, and the line if there is one.
@@ -54,9 +69,6 @@ pub enum WorkError {
     /// A line of a recording is invalid.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A recording does not fit the device.
-    #[error("{}: {why}", path.display())]
-    Mapping { path: PathBuf, why: TraceWrong },
     /// A job does not fit the device.
     #[error("{}: {job}: {why}", path.display())]
     Pattern { path: PathBuf, job: String, why: PatternError },
@@ -170,7 +182,8 @@ impl Work {
             job::parse_with(&path.display().to_string(), text, outside)?;
         let notes = notes.iter().map(ToString::to_string).collect();
         let file = path.to_owned();
-        Ok(Work { file, jobs, notes, mapping, recorded: None, globals, variables, text })
+        let scans = Scans::default();
+        Ok(Work { file, jobs, notes, mapping, recorded: None, globals, variables, text, scans })
     }
 
     /// Maximum number of concurrent clones.
@@ -195,6 +208,46 @@ impl Work {
         groups
     }
 
+    /// The read or write of a job's recordings that takes the largest buffer, with its file. `None` if the job
+    /// replays none, or they neither read nor write.
+    pub fn longest(
+        &self,
+        job: &Job,
+        target: Target,
+    ) -> Result<Option<(PathBuf, Longest)>, WorkError> {
+        let mut longest: Option<(PathBuf, Longest)> = None;
+        for name in job.trace.iter().flat_map(|trace| &trace.paths) {
+            let path = self.recording(name);
+            let Some(found) = self.scan(&path, target)?.extents.longest else { continue };
+            if longest.as_ref().is_none_or(|(_, before)| before.bytes < found.bytes) {
+                longest = Some((path, found));
+            }
+        }
+        Ok(longest)
+    }
+
+    /// Whether `iodepth` of the recording that is the work itself is this program's default.
+    pub fn depth_is_default(&self) -> bool {
+        let given = |job: &Job| job.options.iter().filter(|(key, _)| key == "iodepth").count() > 1;
+        self.recorded.is_none()
+            && self.recordings() == [self.file.as_path()]
+            && !self.jobs.iter().any(given)
+    }
+
+    /// The first pass over a recording; each is read once.
+    fn scan(&self, path: &Path, target: Target) -> Result<Arc<Scan>, WorkError> {
+        let mut scans = self.scans.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., scan)) = scans.iter().find(|(at, of, _)| at == path && *of == target) {
+            return Ok(scan.clone());
+        }
+        let mut reader = open(path)?;
+        let extents = Extents::scan(&mut reader, target)?;
+        let (format, backwards) = (reader.format(), reader.backwards());
+        let scan = Arc::new(Scan { extents, format, backwards });
+        scans.push((path.to_owned(), target, scan.clone()));
+        Ok(scan)
+    }
+
     /// Operations and start delay of a clone, with a line about the mapping of a recording.
     pub fn source(
         &self,
@@ -216,25 +269,27 @@ impl Work {
                 }
             };
         };
-        let name = &trace.paths[clone as usize % trace.paths.len()];
-        let path = self.recording(name);
+        let path = self.recording(&trace.paths[clone as usize % trace.paths.len()]);
         let shown = path.display().to_string();
-        let open = || -> Result<Reader<BufReader<File>>, WorkError> {
-            match File::open(&path) {
-                Ok(file) => Ok(Reader::new(&shown, BufReader::new(file))?),
-                Err(why) => Err(WorkError::Io { path: path.clone(), why }),
-            }
-        };
-        let mut first_pass = open()?;
-        let extents = Extents::scan(&shown, first_pass.by_ref())?;
-        let map = Map::new(&extents, self.mapping, target)
-            .map_err(|why| WorkError::Mapping { path: path.clone(), why })?;
-        let backwards = first_pass.backwards();
-        let summary = map.summary(&shown, first_pass.format(), backwards, &extents);
-        let replay = Replay::new(&shown, open()?, map, trace);
+        let scan = self.scan(&path, target)?;
+        let Scan { extents, format, backwards } = &*scan;
+        let map = Map::new(extents, self.mapping, target).map_err(|wrong| TraceError {
+            file: shown.clone(),
+            line: extents.beyond_line(),
+            wrong,
+        })?;
+        let summary = map.summary(&shown, format, *backwards, extents);
+        let replay = Replay::new(&shown, open(&path)?, map, trace);
         let delay = job.start_delay.0;
         let source = Source::Recorded(Box::new(replay));
         Ok(Prepared { source, start_delay: delay, summary: Some(summary) })
+    }
+}
+
+fn open(path: &Path) -> Result<Reader<BufReader<File>>, WorkError> {
+    match File::open(path) {
+        Ok(file) => Ok(Reader::new(&path.display().to_string(), BufReader::new(file))?),
+        Err(why) => Err(WorkError::Io { path: path.to_owned(), why }),
     }
 }
 

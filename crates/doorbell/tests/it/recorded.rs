@@ -78,6 +78,18 @@ fn command_prints_recorded_run_and_replay() {
     assert_eq!(first, second, "a replay is a simulated run, which repeats");
 }
 
+/// The recording has no `bs`: its buffers are as large as its operations.
+#[test]
+fn recording_of_large_operations_is_replayed_in_both_worlds() {
+    let folder = Folder::new("record-large");
+    folder.file("job.fio", "[a]\nrw=randrw\nbs=1m\niodepth=4\nsize=16m\nnumber_ios=16\n");
+    let record = ["run", "job.fio", "--world", "live", "--record", "live.rec"];
+    for arguments in [&record[..], &["run", "live.rec"]] {
+        let CommandOutput { code, err, .. } = output_of(&mut doorbell(&folder, arguments));
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
 #[test]
 fn record_requires_one_live_run() {
     let folder = Folder::new("record-what");

@@ -8,8 +8,13 @@
 //! sectors of 512 bytes. A request has a line for each of its steps, one of which is replayed: queued (`Q`),
 //! as in fio, or, if the trace begins with it, issued to the driver (`D`), for traces that contain nothing
 //! else. The summary at the end is skipped.
+//!
+//! RWBS is an `F` for a flush before the data, the operation (R, W, D for a discard, N for another one), then
+//! flags: `F` for FUA, `B` for the barrier of kernels before 2.6.37, which is both, and A, S and M, which say
+//! nothing to a device.
 
-use super::{Devices, Line, TraceKind, TraceWrong, length, number};
+use super::{Devices, Line, Parsed, TraceKind, TraceWrong, length, number};
+use crate::pattern::Durability;
 
 const SECTOR_BYTES: u64 = 512;
 const NANOSECOND_PS: u128 = 1_000;
@@ -32,12 +37,11 @@ impl Blkparse {
         device && fields.nth(2).is_some_and(|time| time_ps(time).is_ok())
     }
 
-    /// Parses a line; `None` if it is not replayed.
-    pub fn line(&mut self, text: &str) -> Result<Option<Line>, TraceWrong> {
+    pub fn line(&mut self, text: &str) -> Result<Parsed, TraceWrong> {
         // "CPU0 (sda):" and "Total (sda):", with counts below.
         self.over |= text.starts_with("CPU") || text.starts_with("Total");
         if self.over {
-            return Ok(None);
+            return Ok(Parsed::Nothing);
         }
         let malformed = || TraceWrong::Fields { text: text.to_owned(), expected: EXPECTED };
         let fields: Vec<&str> = text.split_ascii_whitespace().take(10).collect();
@@ -51,18 +55,20 @@ impl Blkparse {
         let action = match *action {
             "Q" => 'Q',
             "D" => 'D',
-            _ => return Ok(None),
+            _ => return Ok(Parsed::Nothing),
         };
         if *self.action.get_or_insert(action) != action {
-            return Ok(None);
+            return Ok(Parsed::Nothing);
         }
-        let (kind, rest) = match rest {
-            [] => return Err(malformed()),
-            [rwbs, rest @ ..] => (kind_of(rwbs), rest),
+        let [rwbs, rest @ ..] = rest else { return Err(malformed()) };
+        if rest.get(1).is_some_and(|bytes| bytes.starts_with('(')) {
+            return Ok(Parsed::LeftOut(1, "command of a program (passthrough)".to_owned()));
+        }
+        let Some(Request { kind, durability, without }) = Request::of(rwbs) else {
+            return Ok(Parsed::LeftOut(1, format!("request {rwbs}")));
         };
-        let Some(kind) = kind else { return Ok(None) };
-        match (kind, rest) {
-            (kind, [sector, "+", sectors, ..]) => {
+        match rest {
+            [sector, "+", sectors, ..] if kind != TraceKind::Flush => {
                 let bytes = length("sectors", sectors, SECTOR_BYTES)?;
                 let (field, expected) = ("sector", "a whole number of at most 2^55 sectors");
                 let offset_bytes = number(field, sector, expected)?
@@ -73,15 +79,16 @@ impl Blkparse {
                         text: (*sector).to_owned(),
                         expected,
                     })?;
-                let kind = if kind == TraceKind::Flush { TraceKind::Write } else { kind };
                 let device = self.devices.number(device)?;
-                Ok(Some(Line { time_ps, kind, offset_bytes, bytes, device }))
+                let line = Line { time_ps, kind, offset_bytes, bytes, durability, device };
+                Ok(match without {
+                    Some(part) => Parsed::Without(line, part.to_owned()),
+                    None => Parsed::Op(line),
+                })
             }
-            // A flush has neither offset nor length.
-            (TraceKind::Flush, _) => {
-                let device = self.devices.number(device)?;
-                let (kind, offset_bytes, bytes) = (TraceKind::Flush, 0, 0);
-                Ok(Some(Line { time_ps, kind, offset_bytes, bytes, device }))
+            // A flush has neither offset nor length: it is a write of nothing with a flush before it.
+            _ if kind == TraceKind::Flush || durability.preflush => {
+                Ok(Parsed::Op(Line::flush(time_ps, self.devices.number(device)?)))
             }
             _ => Err(malformed()),
         }
@@ -104,15 +111,41 @@ fn time_ps(text: &str) -> Result<u128, TraceWrong> {
     Ok((u128::from(seconds) * 1_000_000_000 + u128::from(nanoseconds)) * NANOSECOND_PS)
 }
 
-/// Decodes RWBS: R, W or D (discard) for the operation, F for a flush before or after it, N for none.
-fn kind_of(rwbs: &str) -> Option<TraceKind> {
-    // A leading F is a preflush; alone, or with N, it is a flush without data.
-    match rwbs {
-        _ if rwbs.contains('D') => Some(TraceKind::Trim),
-        _ if rwbs.contains('R') => Some(TraceKind::Read),
-        _ if rwbs.contains('W') && !rwbs.starts_with('F') => Some(TraceKind::Write),
-        _ if rwbs.contains('F') => Some(TraceKind::Flush),
-        _ => None,
+/// What RWBS says.
+struct Request {
+    kind: TraceKind,
+    durability: Durability,
+    /// A part that is not replayed.
+    without: Option<&'static str>,
+}
+
+impl Request {
+    /// `None` if the request is none that is replayed.
+    fn of(rwbs: &str) -> Option<Request> {
+        let (preflush, rest) = match rwbs.strip_prefix('F') {
+            Some(rest) => (true, rest),
+            None => (false, rwbs),
+        };
+        // "DS" and the like of a few versions have blanks before them, never letters.
+        let (kind, flags) = match rest.strip_prefix(['R', 'W', 'D']) {
+            Some(flags) => (rest.as_bytes()[0], flags),
+            None => (b'F', rest),
+        };
+        let barrier = flags.contains('B');
+        let (preflush, fua) = (preflush || barrier, flags.contains('F') || barrier);
+        let durability = Durability { preflush, fua };
+        let (kind, durability, without) = match kind {
+            b'W' => (TraceKind::Write, durability, None),
+            b'F' if preflush => (TraceKind::Flush, Durability::NONE, None),
+            b'F' => return None,
+            _ => {
+                let kind = if kind == b'R' { TraceKind::Read } else { TraceKind::Trim };
+                let asks = durability != Durability::NONE;
+                let without = asks.then_some("flush or FUA of a read or discard");
+                (kind, Durability::NONE, without)
+            }
+        };
+        Some(Request { kind, durability, without })
     }
 }
 
@@ -137,6 +170,48 @@ CPU3 (sda):
  Reads Queued:           0,        0KiB\t Writes Queued:           1,        4KiB
 Total (sda):
 ";
+
+    #[test]
+    fn blkparse_keeps_preflush_fua_and_barrier_of_writes() {
+        let of = |rwbs: &str, extent: &str| {
+            let text = format!("8,0 0 1 0.000000100 1 Q R 0 + 8 [a]\n8,0 0 1 0.1 1 m N x\n");
+            let text = text.replace("0.1 ", "0.000000100 ");
+            let text = format!("{text}8,0 0 2 0.000000200 1 Q {rwbs} {extent} [jbd2/sda-8]\n");
+            let mut reader = Reader::new("t", text.as_bytes()).unwrap();
+            let ops: Vec<_> = reader.by_ref().skip(1).map(Result::unwrap).collect();
+            let left: Vec<_> = reader.left_out().keys().cloned().collect();
+            let op = ops.first().map(|op| (op.kind, op.durability.preflush, op.durability.fua));
+            (op, left.join(" "))
+        };
+        let (write, flush, none) = (TraceKind::Write, TraceKind::Flush, String::new);
+        for (rwbs, extent, kind, preflush, fua) in [
+            ("W", "8 + 8", write, false, false),
+            ("WS", "8 + 8", write, false, false),
+            ("WSM", "8 + 8", write, false, false),
+            ("WFS", "8 + 8", write, false, true),
+            ("FWS", "8 + 8", write, true, false),
+            ("FWFS", "8 + 8", write, true, true),
+            ("FWFSM", "8 + 8", write, true, true),
+            ("WBS", "8 + 8", write, true, true),
+            ("FWS", "", flush, false, false),
+            ("FWFS", "", flush, false, false),
+            ("WB", "", flush, false, false),
+            ("FN", "", flush, false, false),
+            ("FF", "0 + 0", flush, false, false),
+            ("F", "", flush, false, false),
+            ("DS", "8 + 8", TraceKind::Trim, false, false),
+            ("DE", "8 + 8", TraceKind::Trim, false, false),
+            ("RA", "8 + 8", TraceKind::Read, false, false),
+        ] {
+            assert_eq!(of(rwbs, extent), (Some((kind, preflush, fua)), none()), "{rwbs} {extent}");
+        }
+        let read = Some((TraceKind::Read, false, false));
+        assert_eq!(of("RF", "8 + 8"), (read, "flush or FUA of a read or discard".to_owned()));
+        assert_eq!(of("N", ""), (None, "request N".to_owned()));
+        assert_eq!(of("ZR", "8 + 8"), (None, "request ZR".to_owned()));
+        let passthrough = (None, "command of a program (passthrough)".to_owned());
+        assert_eq!(of("R", "36 (5a 00 08 00 00 00 00 00 24 00)"), passthrough);
+    }
 
     fn read(text: &str) -> Vec<(Span, TraceKind, u64, u32, u32)> {
         let reader = Reader::new("t", text.as_bytes()).unwrap();

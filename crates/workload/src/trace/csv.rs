@@ -8,9 +8,11 @@
 //!
 //! *vSCSI*: a first line `version,time,op,size,lbn`, the time in whole seconds, the SCSI operation code in
 //! hexadecimal, the size in bytes, the first block in sectors of 512. Within a second only the order is
-//! known.
+//! known. WRITE SAME is replayed as a write of its size, WRITE AND VERIFY as a write with FUA. UNMAP cannot be
+//! replayed, as its ranges are in its data; it is counted, as is every other command.
 
-use super::{Devices, Line, TraceKind, TraceWrong, length, number};
+use super::{Devices, Line, Parsed, TraceKind, TraceWrong, length, number};
+use crate::pattern::Durability;
 
 const TICK_PS: u128 = 100_000;
 const SECOND_PS: u128 = 1_000_000_000_000;
@@ -80,6 +82,7 @@ impl Msr {
             kind,
             offset_bytes: offset("offset", place, 1, bytes, within)?,
             bytes,
+            durability: Durability::NONE,
             device: self.disks.number(&format!("{host}.{disk}"))?,
         })
     }
@@ -98,8 +101,31 @@ pub fn is_vscsi(text: &str) -> bool {
     text == VSCSI_NAMES
 }
 
-/// Parses a request of a vSCSI trace; `None` if it neither reads nor writes nor flushes.
-pub fn vscsi(text: &str) -> Result<Option<Line>, TraceWrong> {
+/// Name of a SCSI command that is not replayed (SPC-4 and SBC-4: operation codes).
+fn left_out(code: u8) -> String {
+    let name = match code {
+        0x00 => "TEST UNIT READY",
+        0x03 => "REQUEST SENSE",
+        0x12 => "INQUIRY",
+        0x1a | 0x5a => "MODE SENSE",
+        0x1b => "START STOP UNIT",
+        0x25 => "READ CAPACITY",
+        0x2f | 0xaf | 0x8f => "VERIFY",
+        0x42 => "UNMAP",
+        0x4d => "LOG SENSE",
+        0x5e => "PERSISTENT RESERVE IN",
+        0x5f => "PERSISTENT RESERVE OUT",
+        0x83 => "EXTENDED COPY",
+        0x89 => "COMPARE AND WRITE",
+        0x9e => "SERVICE ACTION IN",
+        0xa0 => "REPORT LUNS",
+        _ => return format!("SCSI command {code:02x}h"),
+    };
+    format!("{name} ({code:02x}h)")
+}
+
+/// Parses a request of a vSCSI trace.
+pub fn vscsi(text: &str) -> Result<Parsed, TraceWrong> {
     let Some([_, time, op, size, lbn]) = fields::<5>(text) else {
         return Err(TraceWrong::Fields { text: text.to_owned(), expected: VSCSI_EXPECTED });
     };
@@ -110,19 +136,21 @@ pub fn vscsi(text: &str) -> Result<Option<Line>, TraceWrong> {
     })?;
     let time_ps = u128::from(number("time", time, "a whole number of seconds")?) * SECOND_PS;
     // SBC-4, table 33: each in commands of 6, 10, 12 and 16 bytes.
-    let kind = match code {
-        0x08 | 0x28 | 0xa8 | 0x88 => TraceKind::Read,
-        0x0a | 0x2a | 0xaa | 0x8a => TraceKind::Write,
-        0x35 | 0x91 => {
-            let (kind, offset_bytes, bytes) = (TraceKind::Flush, 0, 0);
-            return Ok(Some(Line { time_ps, kind, offset_bytes, bytes, device: 0 }));
-        }
-        _ => return Ok(None),
+    let (kind, fua) = match code {
+        0x08 | 0x28 | 0xa8 | 0x88 => (TraceKind::Read, false),
+        0x0a | 0x2a | 0xaa | 0x8a => (TraceKind::Write, false),
+        // WRITE SAME of 10 and 16 bytes.
+        0x41 | 0x93 => (TraceKind::Write, false),
+        // WRITE AND VERIFY: the medium has the data at completion.
+        0x2e | 0xae | 0x8e => (TraceKind::Write, true),
+        0x35 | 0x91 => return Ok(Parsed::Op(Line::flush(time_ps, 0))),
+        _ => return Ok(Parsed::LeftOut(1, left_out(code))),
     };
     let bytes = length("size", size, 1)?;
     let within = "a whole number of at most 2^55 sectors";
     let offset_bytes = offset("first sector", lbn, SECTOR_BYTES, bytes, within)?;
-    Ok(Some(Line { time_ps, kind, offset_bytes, bytes, device: 0 }))
+    let durability = Durability { preflush: false, fua };
+    Ok(Parsed::Op(Line { time_ps, kind, offset_bytes, bytes, durability, device: 0 }))
 }
 
 #[cfg(test)]
@@ -168,6 +196,26 @@ mod tests {
             ]
         );
         assert_eq!(ops[0].offset_bytes, 42932745 * 512);
+    }
+
+    #[test]
+    fn vscsi_write_same_is_a_write_and_other_commands_are_counted() {
+        let text = "version,time,op,size,lbn\n1,1,42,24,0\n1,1,93,65536,8\n1,1,41,4096,8\n1,1,8e,512,0\n\
+                    1,1,42,24,0\n1,1,89,512,0\n1,1,d1,0,0\n1,1,28,512,0\n";
+        let mut reader = Reader::new("t", text.as_bytes()).unwrap();
+        let ops: Vec<_> = reader.by_ref().map(|op| op.unwrap()).collect();
+        let seen: Vec<_> = ops.iter().map(|op| (op.kind, op.bytes, op.durability.fua)).collect();
+        let write = TraceKind::Write;
+        let want = [
+            (write, 65536, false),
+            (write, 4096, false),
+            (write, 512, true),
+            (TraceKind::Read, 512, false),
+        ];
+        assert_eq!(seen, want);
+        let left: Vec<_> =
+            reader.left_out().iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+        assert_eq!(left, ["1 COMPARE AND WRITE (89h)", "1 SCSI command d1h", "2 UNMAP (42h)"]);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! nothing (fio 3.33's own replay takes it as milliseconds from its start instead). Actions on
 //! files (`add`, `open`, `close`) have no effect, but a file must be added before its use.
 
-use super::{Devices, Line, TraceKind, TraceWrong, length, number};
+use super::{Devices, Line, Parsed, TraceKind, TraceWrong, length, number};
+use crate::pattern::Durability;
 
 const MICROSECOND_PS: u128 = 1_000_000;
 /// The manual: "Everything below 100 is discarded."
@@ -44,8 +45,7 @@ impl Iolog {
         if self.timed { "fio iolog v3 (times in us)" } else { "fio iolog v2 (times from waits)" }
     }
 
-    /// Parses a line; `None` if it is not an operation.
-    pub fn line(&mut self, text: &str) -> Result<Option<Line>, TraceWrong> {
+    pub fn line(&mut self, text: &str) -> Result<Parsed, TraceWrong> {
         let expected = if self.timed { EXPECTED_V3 } else { EXPECTED_V2 };
         let malformed = || TraceWrong::Fields { text: text.to_owned(), expected };
         let mut fields: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -57,14 +57,15 @@ impl Iolog {
             time_us = number("time", fields.remove(0), "a whole number of microseconds")?;
         }
         match fields[..] {
-            [name, "add"] => self.files.number(name).map(|_| None),
-            [name, "open" | "close"] => self.device(name).map(|_| None),
+            [name, "add"] => self.files.number(name).map(|_| Parsed::Nothing),
+            [name, "open" | "close"] => self.device(name).map(|_| Parsed::Nothing),
             [_, "wait", wait, ..] if !self.timed && fields.len() <= 4 => {
                 let wait = number("wait", wait, "a whole number of microseconds")?;
-                if wait >= WAIT_US_MIN {
-                    self.waited_us = time_us.checked_add(wait).ok_or(TraceWrong::TooLate)?;
+                if wait < WAIT_US_MIN {
+                    return Ok(Parsed::LeftOut(1, format!("wait of less than {WAIT_US_MIN} us")));
                 }
-                Ok(None)
+                self.waited_us = time_us.checked_add(wait).ok_or(TraceWrong::TooLate)?;
+                Ok(Parsed::Nothing)
             }
             [name, action, offset, bytes] => {
                 let kind = match action {
@@ -75,14 +76,14 @@ impl Iolog {
                     _ => return Err(malformed()),
                 };
                 let device = self.device(name)?;
-                let (offset_bytes, bytes) = if kind == TraceKind::Flush {
-                    // fio writes the offset of the last write here; a flush has neither offset nor length.
-                    (0, 0)
-                } else {
-                    extent(offset, bytes)?
-                };
                 let time_ps = u128::from(time_us) * MICROSECOND_PS;
-                Ok(Some(Line { time_ps, kind, offset_bytes, bytes, device }))
+                if kind == TraceKind::Flush {
+                    // fio writes the offset of the last write here; a flush has neither offset nor length.
+                    return Ok(Parsed::Op(Line::flush(time_ps, device)));
+                }
+                let ((offset_bytes, bytes), durability) =
+                    (extent(offset, bytes)?, Durability::NONE);
+                Ok(Parsed::Op(Line { time_ps, kind, offset_bytes, bytes, durability, device }))
             }
             _ => Err(malformed()),
         }
@@ -130,6 +131,7 @@ mod tests {
             kind,
             offset_bytes,
             bytes,
+            durability: Durability::NONE,
             device,
         };
         assert_eq!(

@@ -1,10 +1,11 @@
 //! Mapping of the devices or files of a trace onto one device.
 
 use std::collections::BTreeMap;
+use std::io::BufRead;
 
-use super::{TraceError, TraceKind, TraceOp, TraceWrong};
+use super::{Reader, TraceError, TraceKind, TraceOp, TraceWrong};
 use crate::limits::{TRACE_DEVICES_MAX, TRACE_EXTENT_BYTES};
-use crate::pattern::{Op, OpKind, Target};
+use crate::pattern::{Durability, Op, OpKind, Target};
 use runtime::Span;
 
 /// Mapping of the extents of a trace onto the capacity.
@@ -30,13 +31,28 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Whole MiB, also where the end of the highest byte is the last of 64 bits.
+    fn bytes(&self) -> u128 {
+        u128::from(self.to - self.from).next_multiple_of(TRACE_EXTENT_BYTES.into())
+    }
+
     fn widen(&mut self, op: &TraceOp) {
+        let is_empty = self.from == self.to;
         let to = op.offset_bytes.saturating_add(u64::from(op.bytes));
         self.from = self.from.min(op.offset_bytes / TRACE_EXTENT_BYTES * TRACE_EXTENT_BYTES);
         // Near 2^64 the rounding itself must not wrap.
-        let rounded = to.checked_next_multiple_of(TRACE_EXTENT_BYTES);
-        self.to = self.to.max(rounded.unwrap_or(u64::MAX));
+        let rounded = to.checked_next_multiple_of(TRACE_EXTENT_BYTES).unwrap_or(u64::MAX);
+        self.to = if is_empty { rounded } else { self.to.max(rounded) };
     }
+}
+
+/// The read or write of a trace that takes the largest buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// Length in whole blocks of the target, in bytes.
+    pub bytes: u32,
+    /// Its line, from 1.
+    pub line: u64,
 }
 
 /// Result of the first pass over a trace.
@@ -46,52 +62,112 @@ pub struct Extents {
     pub devices: Vec<Extent>,
     /// Number of operations of each kind.
     pub counts: BTreeMap<TraceKind, u64>,
+    /// Writes with a flush before them.
+    pub preflushes: u64,
+    /// Writes with FUA.
+    pub fuas: u64,
     /// Bytes read and written.
     pub bytes: u64,
     /// From the first operation to the last.
     pub span: Span,
+    /// `None` if nothing is read or written.
+    pub longest: Option<Longest>,
+    /// Requests, and parts of their meaning, that are not replayed, by kind.
+    pub left_out: BTreeMap<String, u64>,
+    /// The line whose operation takes the extents beyond the capacity.
+    beyond: Option<u64>,
+    /// Bytes of all extents, laid end to end.
+    linear_bytes: u128,
     index: BTreeMap<u32, usize>,
 }
 
+/// First and last byte of an operation in whole blocks: widened, or of a trim narrowed, because blocks that it
+/// covers partly must keep their data. `None` if it then covers no block.
+fn in_blocks(kind: TraceKind, from: u128, bytes: u32, block: u32) -> Option<(u128, u128)> {
+    let (end, block) = (from + u128::from(bytes), u128::from(block));
+    let (from, to) = match kind {
+        TraceKind::Trim => (from.next_multiple_of(block), end / block * block),
+        _ => (from / block * block, end.next_multiple_of(block)),
+    };
+    (from < to).then_some((from, to))
+}
+
 impl Extents {
-    /// Reads a whole trace.
+    /// Reads a whole trace that is to be mapped onto `target`.
     ///
     /// # Errors
-    /// The trace's first mistake, or if it is empty or has too many devices.
-    pub fn scan(
-        file: &str,
-        ops: impl IntoIterator<Item = Result<TraceOp, TraceError>>,
-    ) -> Result<Extents, TraceError> {
-        let wrap = |wrong| TraceError { file: file.to_owned(), line: 0, wrong };
+    /// The trace's first mistake, or if it is empty, has too many devices, or an operation that is longer than
+    /// the target.
+    pub fn scan<R: BufRead>(reader: &mut Reader<R>, target: Target) -> Result<Extents, TraceError> {
         let mut extents = Extents::default();
-        for op in ops {
-            extents.see(&op?).map_err(wrap)?;
+        let file = reader.file().to_owned();
+        let wrap = |line, wrong| TraceError { file: file.clone(), line, wrong };
+        while let Some(op) = reader.next() {
+            let line = reader.line();
+            extents.see(&op?, line, target).map_err(|wrong| wrap(line, wrong))?;
         }
         if extents.counts.is_empty() {
-            return Err(wrap(TraceWrong::Empty));
+            return Err(wrap(0, TraceWrong::Empty));
+        }
+        for (kind, count) in reader.left_out() {
+            *extents.left_out.entry(kind.clone()).or_default() += count;
         }
         Ok(extents)
     }
 
-    fn see(&mut self, op: &TraceOp) -> Result<(), TraceWrong> {
+    fn see(&mut self, op: &TraceOp, line: u64, target: Target) -> Result<(), TraceWrong> {
         *self.counts.entry(op.kind).or_default() += 1;
         self.span = self.span.max(op.at);
         if op.kind == TraceKind::Flush {
             return Ok(());
         }
-        if op.kind != TraceKind::Trim {
-            self.bytes = self.bytes.saturating_add(u64::from(op.bytes));
-        }
+        self.measure(op, line, target)?;
         let next = self.devices.len();
         let at = *self.index.entry(op.device).or_insert(next);
         if at == next {
             if next == TRACE_DEVICES_MAX {
                 return Err(TraceWrong::TooManyDevices);
             }
-            self.devices.push(Extent { device: op.device, from: u64::MAX, to: 0 });
+            self.devices.push(Extent { device: op.device, from: u64::MAX, to: u64::MAX });
         }
-        self.devices[at].widen(op);
+        let extent = &mut self.devices[at];
+        self.linear_bytes -= extent.bytes();
+        extent.widen(op);
+        self.linear_bytes += extent.bytes();
+        if self.beyond.is_none() && self.linear_bytes > u128::from(target.capacity_bytes) {
+            self.beyond = Some(line);
+        }
         Ok(())
+    }
+
+    /// Notes length and durability.
+    fn measure(&mut self, op: &TraceOp, line: u64, target: Target) -> Result<(), TraceWrong> {
+        let (offset, block) = (op.offset_bytes, target.block_bytes);
+        let Some((from, to)) = in_blocks(op.kind, offset.into(), op.bytes, block) else {
+            *self.left_out.entry("trim of no whole block".to_owned()).or_default() += 1;
+            return Ok(());
+        };
+        let bytes = to - from;
+        let capacity = target.capacity_bytes / u64::from(block) * u64::from(block);
+        let Some(bytes) = u32::try_from(bytes).ok().filter(|bytes| u64::from(*bytes) <= capacity)
+        else {
+            return Err(TraceWrong::TooLarge { offset, bytes: bytes as u64 });
+        };
+        if op.kind == TraceKind::Trim {
+            return Ok(());
+        }
+        self.bytes = self.bytes.saturating_add(u64::from(op.bytes));
+        self.preflushes += u64::from(op.durability.preflush);
+        self.fuas += u64::from(op.durability.fua);
+        if self.longest.is_none_or(|longest| longest.bytes < bytes) {
+            self.longest = Some(Longest { bytes, line });
+        }
+        Ok(())
+    }
+
+    /// The line whose operation takes the extents beyond the capacity, or 0 if none does.
+    pub fn beyond_line(&self) -> u64 {
+        self.beyond.unwrap_or(0)
     }
 
     /// Number of operations of this kind.
@@ -111,6 +187,7 @@ pub struct Map {
 }
 
 impl Map {
+    /// Lays the extents end to end.
     ///
     /// # Errors
     /// If they are to be concatenated and do not fit.
@@ -119,7 +196,7 @@ impl Map {
         let mut end = 0_u128;
         for extent in &extents.devices {
             places.insert(extent.device, (*extent, end));
-            end += u128::from(extent.to - extent.from);
+            end += extent.bytes();
         }
         if mapping == Mapping::Concatenate && end > u128::from(target.capacity_bytes) {
             return Err(TraceWrong::BeyondCapacity {
@@ -131,8 +208,7 @@ impl Map {
         Ok(Map { mapping, target, places, linear_bytes: end })
     }
 
-    /// The operation on the target. Offset and end are widened to whole blocks. A trim is narrowed, because
-    /// blocks that it covers partly must keep their data; `None` if it then covers no block.
+    /// The operation on the target in whole blocks: see [`Extents::scan`]. `None` for a trim of no whole block.
     ///
     /// # Errors
     /// If the operation is outside the extents of the first pass, or too large for the device.
@@ -142,8 +218,8 @@ impl Map {
             TraceKind::Write => OpKind::Write,
             TraceKind::Trim => OpKind::Trim,
             TraceKind::Flush => {
-                let kind = OpKind::Flush;
-                return Ok(Some(Op { kind, offset_bytes: 0, bytes: 0, not_before }));
+                let (kind, durability) = (OpKind::Flush, Durability::NONE);
+                return Ok(Some(Op { kind, offset_bytes: 0, bytes: 0, durability, not_before }));
             }
         };
         let (offset, length) = (op.offset_bytes, u64::from(op.bytes));
@@ -156,12 +232,9 @@ impl Map {
         let block = u128::from(self.target.block_bytes);
         let capacity = u128::from(self.target.capacity_bytes) / block * block;
         let linear = base + u128::from(offset - extent.from);
-        let end = linear + u128::from(length);
-        let (from, to) = match kind {
-            OpKind::Trim => (linear.next_multiple_of(block), end / block * block),
-            _ => (linear / block * block, end.next_multiple_of(block)),
-        };
-        let Some(bytes) = to.checked_sub(from).filter(|bytes| *bytes > 0) else { return Ok(None) };
+        let blocks = in_blocks(op.kind, linear, op.bytes, self.target.block_bytes);
+        let Some((from, to)) = blocks else { return Ok(None) };
+        let bytes = to - from;
         let too_large = TraceWrong::TooLarge { offset, bytes: bytes as u64 };
         if bytes > capacity {
             return Err(too_large);
@@ -172,7 +245,8 @@ impl Map {
             Mapping::Modulo => (from % capacity).min(capacity - bytes),
         };
         let Ok(bytes) = u32::try_from(bytes) else { return Err(too_large) };
-        Ok(Some(Op { kind, offset_bytes: from as u64, bytes, not_before }))
+        let durability = op.durability;
+        Ok(Some(Op { kind, offset_bytes: from as u64, bytes, durability, not_before }))
     }
 
     /// Summary of the trace and its mapping, in one line.
@@ -189,8 +263,14 @@ impl Map {
             0 => String::new(),
             trims => format!(", {trims} trims"),
         };
+        let asking = |count, what| match count {
+            0 => String::new(),
+            count => format!(", {count} {what}"),
+        };
+        let preflushes = asking(extents.preflushes, "of them with a flush before");
+        let fuas = asking(extents.fuas, "of them with FUA");
         let mut line = format!(
-            "{file}: {format}: {} reads, {} writes, {} flushes{} in {}; {} bytes moved; {} devices \
+            "{file}: {format}: {} reads, {} writes{preflushes}{fuas}, {} flushes{} in {}; {} bytes moved; {} devices \
              with extents of {} bytes {folded}",
             count(TraceKind::Read),
             count(TraceKind::Write),
@@ -204,6 +284,10 @@ impl Map {
         if backwards > 0 {
             line += &format!("; {backwards} times ran backwards and count as no time");
         }
+        if !extents.left_out.is_empty() {
+            let each = extents.left_out.iter().map(|(kind, count)| format!("{count} {kind}"));
+            line += &format!("; left out: {}", each.collect::<Vec<_>>().join(", "));
+        }
         line
     }
 }
@@ -216,11 +300,16 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn write(device: u32, offset_bytes: u64, bytes: u32) -> TraceOp {
-        TraceOp { at: Span::ZERO, kind: TraceKind::Write, offset_bytes, bytes, device }
+        let (kind, durability) = (TraceKind::Write, Durability::NONE);
+        TraceOp { at: Span::ZERO, kind, offset_bytes, bytes, durability, device }
     }
 
     fn scan(ops: &[TraceOp]) -> Extents {
-        Extents::scan("t", ops.iter().map(|op| Ok(*op))).unwrap()
+        let mut extents = Extents::default();
+        for (line, op) in (1..).zip(ops) {
+            extents.see(op, line, target(1 << 40)).unwrap();
+        }
+        extents
     }
 
     fn target(capacity_bytes: u64) -> Target {
@@ -263,6 +352,8 @@ mod tests {
         assert_eq!((op.kind, op.offset_bytes, op.bytes), (OpKind::Trim, 4096, 3 * 4096));
         assert_eq!(map.op(&nothing, None).unwrap(), None, "no block is named whole");
         assert_eq!(map.op(&flush, None).unwrap().unwrap().kind, OpKind::Flush);
+        let partly = scan(&[nothing, TraceOp { bytes: 512, ..trim }, trim]);
+        assert_eq!(partly.left_out["trim of no whole block"], 2);
         assert_eq!(
             map.summary("t", "f", 2, &extents),
             "t: f: 0 reads, 0 writes, 1 flushes, 1 trims in 0ps; 0 bytes moved; 1 devices with \
@@ -278,8 +369,29 @@ mod tests {
             Err(TraceWrong::Changed { device: 0, offset: MIB })
         ));
         assert!(map.op(&write(1, 0, 512), None).is_err());
+        let longer = Extents::default().see(&write(0, 0, 8192), 1, target(4096));
+        assert!(matches!(longer, Err(TraceWrong::TooLarge { offset: 0, bytes: 8192 })));
         let small = Map::new(&scan(&[write(0, 0, 8192)]), Mapping::Modulo, target(4096)).unwrap();
         assert!(matches!(small.op(&write(0, 0, 8192), None), Err(TraceWrong::TooLarge { .. })));
+    }
+
+    #[test]
+    fn longest_operation_and_first_beyond_capacity_have_their_lines() {
+        let target = target(2 * MIB);
+        let mut extents = Extents::default();
+        // Two odd bytes across a block's border take two blocks.
+        for (line, op) in (1..).zip([write(0, 0, 512), write(0, 4095, 2), write(0, 0, 4096)]) {
+            extents.see(&op, line, target).unwrap();
+        }
+        assert_eq!(extents.longest, Some(Longest { bytes: 8192, line: 2 }));
+        assert_eq!(extents.beyond_line(), 0);
+        extents.see(&write(1, 9 * MIB, 512), 4, target).unwrap();
+        extents.see(&write(1, u64::MAX - 511, 511), 5, target).unwrap();
+        extents.see(&write(2, 0, 512), 6, target).unwrap();
+        assert_eq!(extents.beyond_line(), 5);
+        let map = Map::new(&extents, Mapping::Modulo, target).unwrap();
+        let last = map.op(&write(2, 0, 512), None).unwrap().unwrap();
+        assert_eq!((last.offset_bytes, last.bytes), (0, 4096), "whole MiB before it");
     }
 
     proptest! {

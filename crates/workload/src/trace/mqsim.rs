@@ -7,6 +7,7 @@
 //! of first appearance. Arrivals are absolute in the file and count from the first one here.
 
 use super::{Line, TraceKind, TraceWrong, length, number};
+use crate::pattern::Durability;
 
 const SECTOR_BYTES: u64 = 512;
 const NANOSECOND_PS: u128 = 1_000;
@@ -102,6 +103,7 @@ pub fn line(dialect: Dialect, text: &str) -> Result<Line, TraceWrong> {
         kind,
         offset_bytes,
         bytes,
+        durability: Durability::NONE,
         device: u32::try_from(device).map_err(|_| TraceWrong::Number {
             field: "device",
             text: device.to_string(),

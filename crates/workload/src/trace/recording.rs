@@ -7,6 +7,7 @@
 //! depth 32
 //! lost 0
 //! io 1042000 read 4096 4096 1180250      arrival, kind, offset, bytes, latency
+//! io 1042000 write+fua 0 4096 1180250    a write, with +preflush, +fua or both
 //! register 1100000 1008 5                time, offset and value in hexadecimal
 //! stage read 512 52125 submit            kind, operations traced, their mean, name
 //! ```
@@ -18,14 +19,17 @@ use std::io::{self, Write};
 
 use runtime::Span;
 
-use super::{Line, TraceError, TraceKind, TraceWrong, number};
-use crate::pattern::OpKind;
+use super::{Line, Parsed, TraceError, TraceKind, TraceWrong, number};
+use crate::pattern::{Durability, OpKind};
 use crate::stats::Latencies;
 
 pub(super) const HEADER: &str = "doorbell recording 1";
 
 const EXPECTED: &str = "io AT KIND OFFSET BYTES TOOK, register AT OFFSET VALUE, stage KIND COUNT MEAN NAME, \
                         run WORDS, depth NUMBER or lost NUMBER";
+/// Behind the kind of a write.
+const PREFLUSH: &str = "+preflush";
+const FUA: &str = "+fua";
 const PICOSECONDS: &str = "a whole number of picoseconds";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct Arrival {
     /// First byte, from the device's beginning.
     pub offset_bytes: u64,
     pub bytes: u32,
+    /// Of a write.
+    pub durability: Durability,
     /// Time from its arrival to its completion.
     pub took: Span,
 }
@@ -79,9 +85,15 @@ impl Recording {
     pub fn write(&self, mut output: impl Write) -> io::Result<()> {
         let Recording { run, depth, lost, .. } = self;
         writeln!(output, "{HEADER}\nrun {run}\ndepth {depth}\nlost {lost}")?;
-        for Arrival { at, kind, offset_bytes, bytes, took } in &self.arrivals {
+        for Arrival { at, kind, offset_bytes, bytes, durability, took } in &self.arrivals {
+            let preflush = if durability.preflush { PREFLUSH } else { "" };
+            let fua = if durability.fua { FUA } else { "" };
             let kind = kind.name();
-            writeln!(output, "io {} {kind} {offset_bytes} {bytes} {}", at.0, took.0)?;
+            writeln!(
+                output,
+                "io {} {kind}{preflush}{fua} {offset_bytes} {bytes} {}",
+                at.0, took.0
+            )?;
         }
         for RegisterWrite { at, register, value } in &self.register_writes {
             writeln!(output, "register {} {register:x} {value:x}", at.0)?;
@@ -154,17 +166,25 @@ impl Recorded {
     }
 }
 
-/// Parses a line for replay; `None` if it is not an arrival.
-pub(super) fn line(text: &str) -> Result<Option<Line>, TraceWrong> {
-    let Entry::Arrival(io) = entry(text)? else { return Ok(None) };
+/// Parses a line for replay.
+pub(super) fn line(text: &str) -> Result<Parsed, TraceWrong> {
+    let io = match entry(text)? {
+        Entry::Arrival(io) => io,
+        Entry::Lost(count) if count > 0 => {
+            let kind = "operation or register write that the recorder had no room for";
+            return Ok(Parsed::LeftOut(count, kind.to_owned()));
+        }
+        _ => return Ok(Parsed::Nothing),
+    };
     let kind = match io.kind {
         OpKind::Read => TraceKind::Read,
         OpKind::Write => TraceKind::Write,
         OpKind::Flush => TraceKind::Flush,
         OpKind::Trim => TraceKind::Trim,
     };
-    let Arrival { at, offset_bytes, bytes, .. } = io;
-    Ok(Some(Line { time_ps: u128::from(at.0), kind, offset_bytes, bytes, device: 0 }))
+    let Arrival { at, offset_bytes, bytes, durability, .. } = io;
+    let time_ps = u128::from(at.0);
+    Ok(Parsed::Op(Line { time_ps, kind, offset_bytes, bytes, durability, device: 0 }))
 }
 
 fn entry(text: &str) -> Result<Entry<'_>, TraceWrong> {
@@ -178,14 +198,25 @@ fn entry(text: &str) -> Result<Entry<'_>, TraceWrong> {
         |name: &str| OpKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(malformed);
     match (word, &fields[..]) {
         ("io", &[at, what, offset, bytes, took]) => {
-            let kind = kind(what)?;
+            let (what, fua) = match what.strip_suffix(FUA) {
+                Some(what) => (what, true),
+                None => (what, false),
+            };
+            let (what, preflush) = match what.strip_suffix(PREFLUSH) {
+                Some(what) => (what, true),
+                None => (what, false),
+            };
+            let (kind, durability) = (kind(what)?, Durability { preflush, fua });
+            if kind != OpKind::Write && durability != Durability::NONE {
+                return Err(malformed());
+            }
             let (offset_bytes, bytes) = match kind {
                 OpKind::Flush => (0, 0),
                 _ => super::iolog::extent(offset, bytes)?,
             };
             let at = Span(number("arrival", at, PICOSECONDS)?);
             let took = Span(number("time taken", took, PICOSECONDS)?);
-            Ok(Entry::Arrival(Arrival { at, kind, offset_bytes, bytes, took }))
+            Ok(Entry::Arrival(Arrival { at, kind, offset_bytes, bytes, durability, took }))
         }
         ("register", &[at, register, value]) => {
             number("moment", at, PICOSECONDS)?;
@@ -233,15 +264,20 @@ mod tests {
             kind,
             offset_bytes,
             bytes,
+            durability: Durability::NONE,
             took: Span::ns(took),
         };
+        let (preflush, fua) = (true, true);
         Recording {
             run: "live, two threads".into(),
             depth: 4,
             lost: 7,
             arrivals: vec![
                 io(3, OpKind::Read, 8192, 4096, 1_100),
-                io(5, OpKind::Write, 0, 512, 1_300),
+                Arrival {
+                    durability: Durability { preflush, fua },
+                    ..io(5, OpKind::Write, 0, 512, 1_300)
+                },
                 io(6, OpKind::Flush, 0, 0, 200),
                 io(6, OpKind::Trim, 4096, 4096, 300),
             ],
@@ -264,8 +300,13 @@ mod tests {
     #[test]
     fn recording_round_trips_arrivals_and_measurements() {
         let (text, recording) = (text(), recording());
-        let ops: Result<Vec<TraceOp>, _> = Reader::new("r", text.as_bytes()).unwrap().collect();
+        let mut reader = Reader::new("r", text.as_bytes()).unwrap();
+        let ops: Result<Vec<TraceOp>, _> = reader.by_ref().collect();
         let ops = ops.unwrap();
+        assert_eq!(reader.left_out().values().copied().collect::<Vec<_>>(), [7]);
+        assert!(text.contains(" write+preflush+fua 0 512 ") && text.contains(" read 8192 4096 "));
+        assert_eq!(ops[0].durability, Durability::NONE);
+        assert_eq!(ops[1].durability, Durability { preflush: true, fua: true });
         let at: Vec<_> = ops.iter().map(|op| op.at.as_ns()).collect();
         assert_eq!(at, [0, 2_000, 3_000, 3_000]);
         assert_eq!(
@@ -285,6 +326,8 @@ mod tests {
             ("io 1 read 0 4096", "expected io AT KIND"),
             ("io 1 erase 0 4096 1", "expected io AT KIND"),
             ("io 1 read 0 0 1", "length \"0\""),
+            ("io 1 read+fua 0 4096 1", "expected io AT KIND"),
+            ("io 1 write+fua+preflush 0 4096 1", "expected io AT KIND"),
             ("io x read 0 4096 1", "arrival \"x\": expected a whole number of picoseconds"),
             ("register 1 1008 zz", "value \"zz\": expected a hexadecimal number"),
             ("depth 0", "depth \"0\": expected a whole number from 1"),

@@ -120,7 +120,12 @@ mod tests {
                 let (offset_bytes, bytes) = if flush { (0, 0) } else { (offset, bytes) };
                 writer.record(at, device as usize, kinds[kind], offset_bytes, bytes).unwrap();
                 want.push(TraceOp {
-                    at: at - first, kind: kinds[kind], offset_bytes, bytes, device,
+                    at: at - first,
+                    kind: kinds[kind],
+                    offset_bytes,
+                    bytes,
+                    durability: Default::default(),
+                    device,
                 });
             }
             let file = writer.finish(Span::s(2_000_000)).unwrap();

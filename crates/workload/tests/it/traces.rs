@@ -15,7 +15,7 @@ const TRACE: &str = "1000 7 100 8 1\n3000 2 0 8 0\n2000 7 2148 8 1\n5000 7 100 8
 fn play(mapping: Mapping, no_stall: bool, time_scale_percent: u32) -> Vec<Op> {
     let target = Target { capacity_bytes: 3 << 20, block_bytes: 512 };
     let reader = || Reader::new("t", TRACE.as_bytes()).unwrap();
-    let extents = Extents::scan("t", reader()).unwrap();
+    let extents = Extents::scan(&mut reader(), target).unwrap();
     let map = Map::new(&extents, mapping, target).unwrap();
     let source = TraceSource { paths: Vec::new(), no_stall, time_scale_percent };
     Replay::new("t", reader(), map, &source).collect::<Result<_, _>>().unwrap()
@@ -67,12 +67,12 @@ fn tpcc_trace_matches_its_readme() {
     let Some((path, input)) = tpcc() else { return };
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let mut reader = Reader::new(&name, input).unwrap();
-    let extents = Extents::scan(&name, reader.by_ref()).unwrap();
+    let target = Target { capacity_bytes: 64 << 30, block_bytes: 4096 };
+    let extents = Extents::scan(&mut reader, target).unwrap();
     assert_eq!(extents.count(TraceKind::Read) + extents.count(TraceKind::Write), 6_999);
     assert_eq!(extents.count(TraceKind::Write), 2_618);
     assert_eq!(extents.devices.len(), 16);
     assert_eq!(extents.span.as_ns() / 1_000_000, 136);
-    let target = Target { capacity_bytes: 64 << 30, block_bytes: 4096 };
     assert!(Map::new(&extents, Mapping::Concatenate, target).is_err());
     let map = Map::new(&extents, Mapping::Modulo, target).unwrap();
     eprintln!("{}", map.summary(&name, reader.format(), reader.backwards(), &extents));
@@ -92,8 +92,9 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let text = [header.as_bytes(), lines.as_bytes(), &bytes].concat();
-        if let Ok(reader) = Reader::new("t", &text[..]) {
-            let _ = Extents::scan("t", reader);
+        if let Ok(mut reader) = Reader::new("t", &text[..]) {
+            let target = Target { capacity_bytes: 1 << 30, block_bytes: 4096 };
+            let _ = Extents::scan(&mut reader, target);
         }
     }
 }

@@ -38,11 +38,11 @@ impl Checks {
         }
     }
 
-    /// Ends a write or a deallocation.
-    pub(super) fn finish(&self, write: WriteTicket, result: &Result<(), String>) {
+    /// Ends a write or a deallocation; `durable`: it is on the medium if it succeeded.
+    pub(super) fn finish(&self, write: WriteTicket, result: &Result<(), String>, durable: bool) {
         let mut ledger = self.ledger();
         match result {
-            Ok(()) => ledger.finish_write(write, false),
+            Ok(()) => ledger.finish_write(write, durable),
             Err(_) => ledger.fail_write(write),
         }
     }

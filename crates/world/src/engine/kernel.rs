@@ -15,7 +15,7 @@ use wire::Lba;
 use workload::pattern::OpKind;
 
 use super::op_trace::OpTrace;
-use super::{Caller, Engine, Layer};
+use super::{Caller, Engine, Layer, Way};
 use crate::interfaces::Row;
 
 /// Layers of the way, and its largest piece.
@@ -73,7 +73,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     pub(super) async fn through_kernel(
         &self,
         path: &KernelPath,
-        kind: OpKind,
+        way: Way,
         lba: u64,
         buffer: Buffer,
         caller: &mut Caller<D, P>,
@@ -88,11 +88,11 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             self.work_of(path.driver, 1, &mut caller.op_trace).await;
             self.work_of(path.sync, lines, &mut caller.op_trace).await;
             caller.op_trace.longest.names(at, bytes as u32);
-            let result = if kind == OpKind::Write {
+            let (kind, result) = if let Way::Write { fua } = way {
                 self.work_of(path.copy, lines, &mut caller.op_trace).await;
-                pin!(self.disk.write(Lba(at), piece, false)).await.1
+                (OpKind::Write, pin!(self.disk.write(Lba(at), piece, fua)).await.1)
             } else {
-                pin!(self.disk.read(Lba(at), piece)).await.1
+                (OpKind::Read, pin!(self.disk.read(Lba(at), piece)).await.1)
             };
             caller.op_trace.add_request_trace(&self.rt);
             // The work that follows is not of this command.

@@ -16,14 +16,13 @@ use bus::{Buffer, HostPort};
 use host::{BlockDevice, IoError};
 use runtime::{Signal, TaskId};
 use wire::Lba;
-use workload::pattern::OpKind;
 
-use super::Engine;
 use super::op_trace::{CommandTrace, OpTrace};
+use super::{Engine, Way};
 
 /// The operation that the helpers of a task work on.
 struct Transfer {
-    kind: OpKind,
+    way: Way,
     lba: u64,
     buffer: Buffer,
 }
@@ -75,7 +74,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Several<D, P> {
     /// That of the failed command with the lowest LBA. No further command begins after a failure.
     pub async fn transfer(
         &self,
-        kind: OpKind,
+        way: Way,
         lba: u64,
         buffer: Buffer,
         op_trace: &mut OpTrace,
@@ -84,7 +83,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Several<D, P> {
         let commands = buffer.bytes().div_ceil(engine.command_bytes_max);
         let at_once = commands.min(engine.setup.commands_max.max(1) as usize);
         self.make(at_once, op_trace.has_timeline());
-        shared.transfer.replace(Some(Transfer { kind, lba, buffer }));
+        shared.transfer.replace(Some(Transfer { way, lba, buffer }));
         shared.next.set(0);
         shared.failed.replace(None);
         shared.busy.set(at_once);
@@ -186,9 +185,9 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         part: Buffer,
     ) {
         helper.trace.borrow_mut().names(lba, part.bytes() as u32);
-        let kind = shared.transfer.borrow().as_ref().map(|transfer| transfer.kind);
-        let (_, result) = match kind {
-            Some(OpKind::Write) => pin!(self.disk.write(Lba(lba), part, false)).await,
+        let way = shared.transfer.borrow().as_ref().map(|transfer| transfer.way);
+        let (_, result) = match way {
+            Some(Way::Write { fua }) => pin!(self.disk.write(Lba(lba), part, fua)).await,
             _ => pin!(self.disk.read(Lba(lba), part)).await,
         };
         helper.trace.borrow_mut().add(&self.rt);

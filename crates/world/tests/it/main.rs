@@ -33,3 +33,4 @@ mod steady;
 mod timeline;
 mod timing;
 mod trace;
+mod trace_sizes;
