@@ -31,6 +31,7 @@ PACKAGES = {
 # Needs that are no command of one package.
 VENV, MIRI = "a Python that makes virtual environments", "a nightly Rust with Miri"
 COMPONENTS = "rustfmt and clippy"
+EXAMPLES, EXAMPLES_AT = "fio's example jobs", Path("/usr/share/doc/fio/examples")
 
 APT = ("apt-get", "-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3", "-o", "Acquire::http::Timeout=60")
 INSTALL = ("install", "--yes", "--no-install-recommends")
@@ -84,6 +85,8 @@ def there(need):
         return miri()
     if need == COMPONENTS:
         return quiet("cargo", "fmt", "--version") and quiet("cargo", "clippy", "--version")
+    if need == EXAMPLES:
+        return EXAMPLES_AT.is_dir()
     if need == VENV:
         return quiet("python3", "-c", "import ensurepip, venv")
     return shutil.which(need) is not None
@@ -91,7 +94,7 @@ def there(need):
 
 def package(need):
     """The Debian package that meets a need, if one does."""
-    return "python3-venv" if need == VENV else PACKAGES.get(need)
+    return {VENV: "python3-venv", EXAMPLES: "fio-examples"}.get(need) or PACKAGES.get(need)
 
 
 def lines(missing):

@@ -325,7 +325,7 @@ PARTS = (
     Part("docs", "1", check_docs),
     Part("licences", "0.1", check_licences),
     Part("tools", "0.2", check_tools, tools=("shellcheck",)),
-    Part("tests", "9.65", check_tests, tools=("fio",)),
+    Part("tests", "9.65", check_tests, tools=("fio", needs.EXAMPLES)),
     Part("results", "0.3", check_results, tools=("jsonschema",)),
     Part("release", "5.5", check_release, column=BACKGROUND),
     Part("no-std", "0.75", check_no_std, column=BACKGROUND),

@@ -187,6 +187,10 @@ pub struct Job {
     pub iodepth: u32,
     /// Operations submitted at once; after [`parse`] from 1 to `iodepth`.
     pub iodepth_batch: u32,
+    /// Number of passes over `io_size`.
+    pub loops: u32,
+    /// Bytes from the end of a sequential operation to the next one.
+    pub distance: i64,
     /// Number of clones of this job.
     pub numjobs: u32,
     pub runtime: Option<Span>,
@@ -196,7 +200,7 @@ pub struct Job {
     pub ramp_time: Span,
     /// Shortest and longest delay before the start.
     pub start_delay: (Span, Span),
-    /// Stop after this number of reads and writes.
+    /// Stop after this number of reads and writes, in all passes.
     pub number_ios: Option<u64>,
     /// Reads in a mixed job, in percent.
     pub read_percent: u8,
@@ -211,6 +215,8 @@ pub struct Job {
     pub flush_every: u32,
     /// Flush at the end, if anything was written.
     pub end_flush: bool,
+    /// Each write is on the medium when it completes (FUA).
+    pub sync: bool,
     pub verify: Verify,
     /// Operations per second of an open loop; `None` for a closed loop.
     pub rate_iops: PerDirection<Option<u64>>,
@@ -248,6 +254,8 @@ impl Default for Job {
             offset_increment: Amount::Bytes(0),
             iodepth: 1,
             iodepth_batch: 1,
+            loops: 1,
+            distance: 0,
             numjobs: 1,
             runtime: None,
             time_based: false,
@@ -261,6 +269,7 @@ impl Default for Job {
             write_hint: None,
             flush_every: 0,
             end_flush: false,
+            sync: false,
             verify: Verify { on: false, read_back: true, fatal: false },
             rate_iops: PerDirection::all(None),
             rate_bytes: PerDirection::all(None),
@@ -294,9 +303,6 @@ impl Job {
         if self.write_hint.is_some() && self.trace.is_some() {
             let why = "found with read_iolog, which has no region: expected a pattern".to_owned();
             return Some((&["write_hint"], why));
-        }
-        if self.time_based && self.runtime.is_none() {
-            return Some((&["time_based"], "needs runtime=, which says when to stop".to_owned()));
         }
         let rates = self.rate_bytes.each().into_iter().zip(self.rate_iops.each());
         if rates.into_iter().any(|(bytes, ops)| bytes.is_some() && ops.is_some()) {
@@ -436,6 +442,18 @@ fn one_job(
     let settings: Vec<_> = global_settings.iter().chain(&section.settings).cloned().collect();
     let (mut remarks, mut wrong) = (Vec::new(), Vec::new());
     set::apply(&mut job, &settings, &mut remarks, &mut wrong);
+    job.number_ios = job.number_ios.map(|number| number.saturating_mul(job.loops.into()));
+    if job.time_based && job.runtime.is_none() {
+        // As in fio, which warns.
+        job.time_based = false;
+        let own = settings.iter().rev().find(|one| one.key == "time_based");
+        remarks.extend(own.map(|own| Note {
+            file: own.file.to_string(),
+            line: own.line,
+            key: own.key.clone(),
+            why: "no runtime: the job ends after one pass".to_owned(),
+        }));
+    }
     let new = |note: &Note| !notes.contains(note);
     let remarks: Vec<_> = remarks.into_iter().filter(new).collect();
     notes.extend(remarks);

@@ -12,7 +12,8 @@
 //! - *Trims* before writes (`trimwrite`): each is followed by a write of the same offset and length.
 //!   Only the trims count towards the end; at a depth above one both may be in flight, as in fio.
 //! - *Sequential*: reads and writes of a mixed job have a position each, as in fio; an operation
-//!   that no longer fits begins again at the region's start.
+//!   that no longer fits begins again at the region's start. With a distance, each begins that far from the end
+//!   of the one before; a negative one begins from the region's end.
 //! - *Rates*: operation `k` of a direction is due at `k / rate`, or after as many bytes as its
 //!   predecessors have, or by a Poisson process. If both
 //!   directions have a rate, the earlier due time comes first, so the rates determine the mix; else
@@ -62,7 +63,7 @@ impl OpKind {
     }
 }
 
-/// What a write asks of the device's cache beside the transfer of its data.
+/// Demands of a write on the device's cache, beside the transfer of its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durability {
     /// A flush completes before the write begins.
@@ -72,7 +73,6 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// Neither.
     pub const NONE: Durability = Durability { preflush: false, fua: false };
 }
 
@@ -84,7 +84,7 @@ pub struct Op {
     pub offset_bytes: u64,
     /// Length in bytes; 0 for a flush.
     pub bytes: u32,
-    /// Of a write.
+    /// Only writes have any.
     pub durability: Durability,
     /// Due time, from the job's start. The latency counts from here even if the operation is submitted
     /// later. `None`: as soon as the queue depth allows.
@@ -164,6 +164,7 @@ pub struct Ops {
     flush_every: u32,
     writes_since_flush: u32,
     end_flush: bool,
+    fua: bool,
     stopped: bool,
 }
 
@@ -205,7 +206,7 @@ impl Ops {
         let hot = Rng::for_part(seed, "hot").next_u64();
         let places = |at: usize| {
             if !job.random {
-                return Ok(Places::Sequential { next: 0 });
+                return Ok(Places::Sequential { next: 0, distance: job.distance });
             }
             let align = job.block_align.each()[at].unwrap_or(job.block_size.each()[at].min());
             Places::random(job.distribution.each()[at], region, u64::from(align), hot)
@@ -232,11 +233,12 @@ impl Ops {
             mix_rng: rng("mix"),
             size_rng: rng("size"),
             start_delay: Span(low.0 + extra),
-            bytes_left: (!job.time_based).then_some(io_size),
+            bytes_left: (!job.time_based).then_some(io_size.saturating_mul(job.loops.into())),
             ops_left: job.number_ios,
             flush_every: job.flush_every,
             writes_since_flush: 0,
             end_flush: job.end_flush,
+            fua: job.sync,
             stopped: false,
         })
     }
@@ -270,7 +272,7 @@ impl Ops {
             kind: [OpKind::Read, OpKind::Write, OpKind::Trim][which],
             offset_bytes: self.region.from + place,
             bytes,
-            durability: Durability::NONE,
+            durability: Durability { preflush: false, fua: self.fua && which == WRITE },
             not_before: self.arrivals[which].take(bytes),
         }
     }
@@ -391,6 +393,7 @@ fn check_alignment(job: &Job, target: Target) -> Result<(), PatternError> {
             check(key, bytes)?;
         }
     }
+    check("rw", job.distance.unsigned_abs())?;
     if let Some(Amount::Bytes(bytes)) = job.size {
         check("size", bytes)?;
     }

@@ -51,7 +51,7 @@ pub struct TraceOp {
     pub offset_bytes: u64,
     /// Length in bytes; 0 for a flush.
     pub bytes: u32,
-    /// Of a write.
+    /// Only writes have any.
     pub durability: Durability,
     /// MQSim's device number; in other formats, files, disks and devices by order of appearance.
     pub device: u32,
@@ -136,7 +136,6 @@ impl Line {
     }
 }
 
-/// What a line of a trace says.
 enum Parsed {
     Op(Line),
     /// No request, or a later step of one.

@@ -179,7 +179,6 @@ struct Caller<D, P> {
     several: Several<D, P>,
 }
 
-/// Direction of a transfer.
 #[derive(Clone, Copy)]
 enum Way {
     Read,

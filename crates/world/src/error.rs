@@ -193,7 +193,7 @@ pub struct BuffersTooLarge {
     pub depth: u64,
     /// Size of a buffer, bytes.
     pub each: u64,
-    /// What sets the size: `bs`, or the place of an operation of a recording.
+    /// Origin of the size: `bs`, or the place of an operation of a recording.
     pub of: String,
     /// Size of all buffers of the group up to this job, bytes.
     pub taken: u64,

@@ -80,7 +80,8 @@ fn job_error_names_file_line_and_key() {
         &folder,
         &["run", "bad.fio"],
         "bad.fio:2: rw=sideways: \"sideways\" is not a direction; expected one of read, write, \
-         randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite",
+         randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite; in order also \
+         with a distance, as in read:8k or read:-8k",
     );
     fails(
         &folder,

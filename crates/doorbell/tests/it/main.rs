@@ -8,6 +8,7 @@ mod docs;
 mod errors;
 mod explain;
 mod fastpath_live;
+mod fio_examples;
 mod flash_killed;
 mod flash_mount;
 mod host_map;

@@ -1,6 +1,7 @@
 //! The single table of job keys: the parser and the help text use it. A test checks that every
 //! supported key changes the job.
 
+mod engines;
 mod table;
 
 use super::{Job, Value, ValueError};
@@ -39,6 +40,16 @@ pub struct Key {
 /// Returns the key with this name or alias.
 pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name || key.aliases.contains(&name))
+}
+
+/// Why an ignored key cannot have this value.
+pub fn refused(name: &str, value: &str) -> Option<&'static str> {
+    // An engine's file may follow its name.
+    let word = value.split(':').next().unwrap_or(value);
+    let all = engines::REFUSED.iter();
+    all.filter(|(key, ..)| *key == name)
+        .find(|(_, values, _)| values.contains(&word))
+        .map(|(.., why)| *why)
 }
 
 /// The whole table as text, for `--help`: supported keys with the form of their values, then ignored and

@@ -3,10 +3,10 @@
 use runtime::Span;
 
 use super::ini::Setting;
-use super::keys::{Remark, closest};
+use super::keys::{Remark, closest, refused};
 use super::value::{Value, bytes, range, time};
 use super::{
-    BlockSizes, Direction, Distribution, Job, JobError, Kind, Lifetime, Note, PerDirection,
+    Amount, BlockSizes, Direction, Distribution, Job, JobError, Kind, Lifetime, Note, PerDirection,
     RateProcess, Skew, TraceSource, ValueError, Wrong, find,
 };
 use crate::limits::{BLOCK_SPLIT_MAX, IO_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, ZONES_MAX};
@@ -38,8 +38,14 @@ pub fn apply(
             None => Wrong::UnknownKey { key: setting.key.clone(), close: closest(&setting.key) },
             Some(Kind::Rejected(why)) => Wrong::Rejected { key: setting.key.clone(), why },
             Some(Kind::Ignored(why)) => {
-                notes.push(note(why));
-                continue;
+                let value = setting.value.clone();
+                let Some(why) = value.as_deref().and_then(|value| refused(&setting.key, value))
+                else {
+                    notes.push(note(why));
+                    continue;
+                };
+                let (key, why) = (setting.key.clone(), ValueError::NotSupported(why));
+                Wrong::Value { key, value, why, expects: "reads, writes or trims of a device" }
             }
             Some(Kind::Supported { expects, set, .. }) => {
                 match set(job, Value { text: setting.value.as_deref(), kb_base }) {
@@ -80,7 +86,11 @@ pub fn kb_base(_: &mut Job, value: Value<'_>) -> Result {
 
 pub fn rw(job: &mut Job, value: Value<'_>) -> Result {
     let text = value.required()?;
-    let (direction, random) = match text {
+    let (word, distance) = match text.split_once(':') {
+        Some((word, distance)) => (word.trim_end(), Some(distance.trim())),
+        None => (text, None),
+    };
+    let (direction, random) = match word {
         "read" => (Direction::Read, false),
         "write" => (Direction::Write, false),
         "randread" => (Direction::Read, true),
@@ -91,12 +101,20 @@ pub fn rw(job: &mut Job, value: Value<'_>) -> Result {
         "randtrim" => (Direction::Trim, true),
         "trimwrite" => (Direction::TrimWrite, false),
         "randtrimwrite" => (Direction::TrimWrite, true),
-        other if other.contains(':') => {
-            return Err(ValueError::NotSupported(
-                "the offset modifier after ':' is not supported yet",
-            ));
-        }
         other => return Err(ValueError::Unknown { text: other.to_owned(), kind: "direction" }),
+    };
+    if random && distance.is_some() {
+        return Err(ValueError::NotSupported(
+            "a number behind a random direction is not supported: each operation has its own place",
+        ));
+    }
+    job.distance = match distance {
+        None => 0,
+        Some(text) => {
+            let (back, number) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
+            let bytes = value.whole_of(number, 0, i64::MAX as u64)? as i64;
+            if back { -bytes } else { bytes }
+        }
     };
     (job.direction, job.random) = (direction, random);
     Ok(None)
@@ -188,27 +206,42 @@ pub fn blockalign(job: &mut Job, value: Value<'_>) -> Result {
 }
 
 pub fn size(job: &mut Job, value: Value<'_>) -> Result {
-    job.size = Some(value.amount()?);
+    job.size = value.amount_or_zero()?;
     Ok(None)
 }
 
 pub fn io_size(job: &mut Job, value: Value<'_>) -> Result {
-    job.io_size = Some(value.amount()?);
+    job.io_size = value.amount_or_zero()?;
     Ok(None)
 }
 
 pub fn offset(job: &mut Job, value: Value<'_>) -> Result {
-    job.offset = value.amount()?;
+    job.offset = value.amount_or_zero()?.unwrap_or(Amount::Bytes(0));
     Ok(None)
 }
 
 pub fn offset_increment(job: &mut Job, value: Value<'_>) -> Result {
-    job.offset_increment = value.amount()?;
+    job.offset_increment = value.amount_or_zero()?.unwrap_or(Amount::Bytes(0));
     Ok(None)
 }
 
 pub fn number_ios(job: &mut Job, value: Value<'_>) -> Result {
-    job.number_ios = Some(value.whole(1, u64::MAX)?);
+    let number = value.whole(0, u64::MAX)?;
+    job.number_ios = (number > 0).then_some(number);
+    Ok(None)
+}
+
+pub fn loops(job: &mut Job, value: Value<'_>) -> Result {
+    job.loops = value.whole(1, u64::from(u32::MAX))? as u32;
+    Ok(None)
+}
+
+pub fn sync(job: &mut Job, value: Value<'_>) -> Result {
+    job.sync = match value.text {
+        None | Some("1" | "sync" | "dsync" | "true") => true,
+        Some("0" | "none" | "false") => false,
+        Some(other) => return Err(ValueError::Flag { text: other.to_owned() }),
+    };
     Ok(None)
 }
 
@@ -229,7 +262,13 @@ pub fn random_distribution(job: &mut Job, value: Value<'_>) -> Result {
     job.distribution = match model {
         "random" => PerDirection::all(Distribution::Uniform),
         "zoned" => rest.per_direction(&job.distribution, &[','], |text| {
-            let zones = zones(text, |size| rest.whole_of(size, 1, 100).map(|n| n as u8))?;
+            // As in fio, zones without a size share the remainder.
+            let zones = zones(text, |size| match size {
+                "" => Ok(None),
+                size => rest.whole_of(size, 1, 100).map(|n| Some(n as u8)),
+            })?;
+            let (accesses, sizes): (Vec<u8>, Vec<_>) = zones.into_iter().unzip();
+            let zones = fill_zones(accesses, sizes)?;
             let sizes: u32 = zones.iter().map(|&(_, size)| u32::from(size)).sum();
             if sizes != 100 {
                 return Err(ValueError::ZoneSizes { sum: sizes });
@@ -247,6 +286,21 @@ pub fn random_distribution(job: &mut Job, value: Value<'_>) -> Result {
         other => return Err(ValueError::Unknown { text: other.to_owned(), kind: "distribution" }),
     };
     Ok(None)
+}
+
+/// Zones with a size, in percent, for each.
+fn fill_zones(
+    accesses: Vec<u8>,
+    sizes: Vec<Option<u8>>,
+) -> std::result::Result<Vec<(u8, u8)>, ValueError> {
+    if sizes.iter().all(Option::is_some) {
+        return Ok(accesses.into_iter().zip(sizes.into_iter().flatten()).collect());
+    }
+    let zones = fill_blanks(accesses.into_iter().zip(sizes).collect())?;
+    match zones.iter().any(|&(_, size)| size == 0) {
+        true => Err(ValueError::EmptyZone),
+        false => Ok(zones),
+    }
 }
 
 pub fn write_hint(job: &mut Job, value: Value<'_>) -> Result {
@@ -275,7 +329,7 @@ fn zones<T>(
         let Some((access, length)) = entry.split_once('/') else {
             return Err(ValueError::Zone { text: entry.to_owned() });
         };
-        zones.push((percent(access)? as u8, size(length)?));
+        zones.push((percent(access)? as u8, size(length.trim())?));
     }
     let accesses: u32 = zones.iter().map(|&(access, _)| u32::from(access)).sum();
     if accesses != 100 {
@@ -355,6 +409,12 @@ pub fn startdelay(job: &mut Job, value: Value<'_>) -> Result {
     let (low, high) = (time(low, Span::s(1))?, time(high, Span::s(1))?);
     job.start_delay = (low.min(high), low.max(high));
     Ok(None)
+}
+
+pub fn wait_for(job: &mut Job, value: Value<'_>) -> Result {
+    value.required()?;
+    job.wait_for_previous = true;
+    Ok(Some("this job and those below it start when all jobs above have ended"))
 }
 
 pub fn stonewall(job: &mut Job, value: Value<'_>) -> Result {

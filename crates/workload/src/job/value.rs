@@ -98,6 +98,14 @@ impl<'a> Value<'a> {
         Ok(Amount::Bytes(bytes(text, self.kb_base)?))
     }
 
+    /// As [`Value::amount`]; `None` for 0 or 0%, with which fio's keys have no effect.
+    pub fn amount_or_zero(self) -> Result<Option<Amount>, ValueError> {
+        match self.required()? {
+            "0%" => Ok(None),
+            _ => Ok(Some(self.amount()?).filter(|amount| *amount != Amount::Bytes(0))),
+        }
+    }
+
     /// A span of time, in units of `default` if it names none.
     pub fn time(self, default: Span) -> Result<Span, ValueError> {
         time(self.required()?, default)

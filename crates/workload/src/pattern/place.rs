@@ -11,7 +11,12 @@ use crate::job::Distribution;
 #[derive(Clone, Debug)]
 pub enum Places {
     /// Sequential; starts over at the end of the region.
-    Sequential { next: u64 },
+    Sequential {
+        /// End of the operation before; 0: there was none.
+        next: u64,
+        /// Bytes from there to the next one.
+        distance: i64,
+    },
     /// Uniform independent draws of multiples of `align`.
     Uniform {
         /// The alignment, in bytes.
@@ -77,8 +82,13 @@ impl Places {
     pub fn next(&mut self, rng: &mut Rng, region: Region, bytes: u32) -> (u64, u32) {
         let wanted = u64::from(bytes);
         let place = match self {
-            Places::Sequential { next } => {
+            Places::Sequential { next, distance: 0 } => {
                 let place = if *next + wanted > region.bytes { 0 } else { *next };
+                *next = place + wanted;
+                place
+            }
+            Places::Sequential { next, distance } => {
+                let place = apart(*next, *distance, region.bytes, wanted);
                 *next = place + wanted;
                 place
             }
@@ -92,6 +102,22 @@ impl Places {
             Places::Skewed { places, align } => places.next(rng) * *align,
         };
         (place, wanted.min(region.bytes - place) as u32)
+    }
+}
+
+/// Place of an operation `distance` from the end of the one before, at `end`. As in fio, going back starts over
+/// at the region's end, and going on at its start.
+fn apart(end: u64, distance: i64, region_bytes: u64, wanted: u64) -> u64 {
+    let (back, last) = (distance < 0, region_bytes - wanted);
+    let place = match (end, back) {
+        (0, true) => region_bytes.checked_sub(distance.unsigned_abs()),
+        (0, false) => Some(0),
+        _ => end.checked_add_signed(distance),
+    };
+    match place.filter(|place| *place <= last) {
+        Some(place) => place,
+        None if back => region_bytes.saturating_sub(distance.unsigned_abs()).min(last),
+        None => 0,
     }
 }
 
@@ -158,6 +184,21 @@ mod tests {
     fn zone_percentages_cover_every_byte_of_odd_region() {
         let zones = by_percent(&[(50, 33), (30, 33), (20, 34)], 1001);
         assert_eq!(zones.iter().map(|&(_, bytes)| bytes).sum::<u64>(), 1001);
+    }
+
+    #[test]
+    fn distance_leaves_holes_and_goes_backwards_as_in_fio() {
+        let region = Region { from: 0, bytes: 32 << 10 };
+        let places = |distance, count| -> Vec<u64> {
+            let mut places = Places::Sequential { next: 0, distance };
+            let mut rng = Rng::new(1);
+            (0..count).map(|_| places.next(&mut rng, region, 4096).0 >> 10).collect()
+        };
+        assert_eq!(places(8 << 10, 4), [0, 12, 24, 0]);
+        assert_eq!(places(-8 << 10, 8), [24, 20, 16, 12, 8, 4, 0, 24]);
+        assert_eq!(places(-4 << 10, 2), [28, 28], "the same block again");
+        assert_eq!(places(i64::MIN, 2), [0, 0]);
+        assert_eq!(places(i64::MAX, 2), [0, 0]);
     }
 
     #[test]

@@ -111,7 +111,6 @@ fn time_ps(text: &str) -> Result<u128, TraceWrong> {
     Ok((u128::from(seconds) * 1_000_000_000 + u128::from(nanoseconds)) * NANOSECOND_PS)
 }
 
-/// What RWBS says.
 struct Request {
     kind: TraceKind,
     durability: Durability,

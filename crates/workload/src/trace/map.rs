@@ -62,9 +62,9 @@ pub struct Extents {
     pub devices: Vec<Extent>,
     /// Number of operations of each kind.
     pub counts: BTreeMap<TraceKind, u64>,
-    /// Writes with a flush before them.
+    /// Number of writes with a flush before them.
     pub preflushes: u64,
-    /// Writes with FUA.
+    /// Number of writes with FUA.
     pub fuas: u64,
     /// Bytes read and written.
     pub bytes: u64,
@@ -140,7 +140,6 @@ impl Extents {
         Ok(())
     }
 
-    /// Notes length and durability.
     fn measure(&mut self, op: &TraceOp, line: u64, target: Target) -> Result<(), TraceWrong> {
         let (offset, block) = (op.offset_bytes, target.block_bytes);
         let Some((from, to)) = in_blocks(op.kind, offset.into(), op.bytes, block) else {

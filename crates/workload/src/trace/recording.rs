@@ -40,7 +40,7 @@ pub struct Arrival {
     /// First byte, from the device's beginning.
     pub offset_bytes: u64,
     pub bytes: u32,
-    /// Of a write.
+    /// Only writes have any.
     pub durability: Durability,
     /// Time from its arrival to its completion.
     pub took: Span,

@@ -22,13 +22,14 @@ const VALUES: &[(&str, &str)] = &[
     (
         "rw=discard",
         "rw=discard: \"discard\" is not a direction; expected one of read, write, randread, \
-             randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite",
+             randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite; in order also with \
+             a distance, as in read:8k or read:-8k",
     ),
     (
         "rw=randread:8",
-        "rw=randread:8: the offset modifier after ':' is not supported yet; expected one of \
-             read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, \
-             trimwrite, randtrimwrite",
+        "rw=randread:8: a number behind a random direction is not supported: each operation has its own \
+             place; expected one of read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, \
+             trimwrite, randtrimwrite; in order also with a distance, as in read:8k or read:-8k",
     ),
     ("iodepth=0", "iodepth=0: 0 is less than 1; expected a whole number from 1"),
     ("rwmixread=101", "rwmixread=101: 101 is more than 100; expected a whole number from 0 to 100"),
@@ -39,8 +40,7 @@ const VALUES: &[(&str, &str)] = &[
     ),
     (
         "size=101%",
-        "size=101%: 101 is more than 100; expected bytes or a percentage from 1% to 100%, as \
-             in 4g or 25%",
+        "size=101%: 101 is more than 100; expected bytes or a percentage up to 100%, as in 4g or 25%",
     ),
     (
         "norandommap=yes",
@@ -79,11 +79,7 @@ const VALUES: &[(&str, &str)] = &[
         "rate_process=bursty",
         "rate_process=bursty: \"bursty\" is neither; expected linear or poisson",
     ),
-    (
-        "verify_backlog=8",
-        "verify_backlog is not supported: every read is checked as it happens: give rw=randrw \
-             with verify",
-    ),
+    ("flow=8", "flow is not supported: give rate_iops to each job"),
     ("iodpeth=8", "unknown key \"iodpeth\": did you mean \"iodepth\"?"),
     ("qwertyuiop=8", "unknown key \"qwertyuiop\": expected a key of a fio job file"),
     (
@@ -95,7 +91,11 @@ const VALUES: &[(&str, &str)] = &[
         "size=${SIZE}: the environment has no \"SIZE\"; expected ${NAME}, of a variable that is set",
     ),
     ("size=${SIZE", "size=${SIZE: ${ without }; expected ${NAME}, of a variable that is set"),
-    ("time_based", "time_based: needs runtime=, which says when to stop"),
+    (
+        "ioengine=cpuio",
+        "ioengine=cpuio: this engine moves no data to or from a device; expected reads, writes or trims of \
+             a device",
+    ),
     ("replay_no_stall=1", "replay_no_stall: needs read_iolog=, which says what to play"),
 ];
 

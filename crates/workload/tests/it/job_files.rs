@@ -79,7 +79,7 @@ fn included_settings_and_variables_take_effect_in_their_section() {
         why.lines().next(),
         Some(
             "a.fio:4: size=4kk: \"kk\" is not a unit of size; expected bytes \
-         or a percentage from 1% to 100%, as in 4g or 25%"
+         or a percentage up to 100%, as in 4g or 25%"
         )
     );
     let file = parse_outside(&text.replace("${UNIT}${UNIT}", "${UNIT}")).unwrap();
@@ -189,5 +189,42 @@ proptest::proptest! {
         value in "[0-9a-z%:/,.-]{0,16}",
     ) {
         let _ = parse("a.fio", &format!("[j]\n{}={value}\n", workload::job::KEYS[at].name));
+    }
+}
+
+#[test]
+fn values_that_fio_takes_for_none_or_the_rest_are_taken_so() {
+    let job = |text: &str| parse("a.fio", &format!("[j]\n{text}\n")).unwrap().jobs.remove(0);
+    let none = job("rw=read");
+    for zero in ["offset=0%", "offset=0", "offset_increment=0%", "size=0", "size=0%", "io_size=0"] {
+        let same = |of: &workload::job::Job| (of.offset, of.offset_increment, of.size, of.io_size);
+        assert_eq!(same(&job(zero)), same(&none), "{zero}");
+    }
+    assert_eq!(job("number_ios=0").number_ios, None);
+    for (zones, want) in [
+        ("zoned:50/5:30/15:20/", vec![(50, 5), (30, 15), (20, 80)]),
+        ("zoned:60/:40/", vec![(60, 50), (40, 50)]),
+    ] {
+        let found = job(&format!("random_distribution={zones}")).distribution.read;
+        assert_eq!(found, Distribution::Zoned(want));
+    }
+    let text = "[j]\nrandom_distribution=zoned:60/100:40/\n";
+    assert!(parse("a.fio", text).unwrap_err().to_string().contains("a zone of no bytes"));
+    let file = parse("a.fio", "[j]\ntime_based\n[k]\nwait_for=j\nioengine=libaio\n").unwrap();
+    assert!(!file.jobs[0].time_based && file.jobs[1].wait_for_previous);
+    let notes: Vec<_> = file.notes.iter().map(|note| note.key.as_str()).collect();
+    assert_eq!(notes, ["time_based", "wait_for", "ioengine"]);
+    assert_eq!((job("rw=write:112k").distance, job("rw=read:-8k").distance), (112 << 10, -8 << 10));
+    let ops = |text: &str| {
+        let target = workload::Target { capacity_bytes: 1 << 20, block_bytes: 512 };
+        workload::pattern::Ops::new(&job(text), 0, 1, target).unwrap().collect::<Vec<_>>()
+    };
+    assert_eq!(ops("rw=read\nbs=4k\nsize=16k\nloops=3").len(), 12);
+    assert_eq!(ops("rw=read\nbs=4k\nsize=16k\nnumber_ios=2\nloops=3").len(), 6);
+    for (sync, fua) in [("0", false), ("none", false), ("dsync", true), ("1", true)] {
+        let ops = ops(&format!("rw=rw\nbs=4k\nsize=64k\nsync={sync}"));
+        assert!(
+            ops.iter().all(|op| op.durability.fua == (fua && op.kind == workload::OpKind::Write))
+        );
     }
 }

@@ -239,7 +239,7 @@ fn longest_write_ns(plan: &Plan, folder: &Folder, requests: &str) -> (u64, u64, 
 }
 
 #[test]
-fn preflush_and_fua_of_a_write_cost_what_the_device_takes_for_them() {
+fn replayed_preflush_and_fua_write_take_flush_and_fua_time() {
     let (plan, folder) = (plan("small-flash", &[]), Folder::new("trace-fua"));
     let of = |rwbs: &str| {
         let line = format!("8,0 0 1 0.500000000 1 Q {rwbs} 1024 + 8 [jbd2]\n");

@@ -1,0 +1,168 @@
+//! Keys of fio's engines and logs that have no effect here, and values that ask for another kind of job.
+
+/// Keys of logs, beside `write_bw_log`.
+pub const LOGS: &[&str] = &[
+    "write_lat_log",
+    "write_iops_log",
+    "write_hist_log",
+    "log_avg_msec",
+    "log_hist_msec",
+    "log_hist_coarseness",
+    "log_max_value",
+    "log_window_value",
+    "log_offset",
+    "log_prio",
+    "log_issue_time",
+    "log_entries",
+    "log_compression",
+    "log_compression_cpus",
+    "log_store_compressed",
+    "per_job_logs",
+    "block_error_percentiles",
+];
+
+/// Keys of engines about submission, beside `fixedbufs`.
+pub const SUBMISSION: &[&str] = &[
+    "registerfiles",
+    "sqthread_poll",
+    "sqthread_poll_cpu",
+    "hipri",
+    "hipri_percentage",
+    "nonvectored",
+    "uncached",
+    "nowait",
+    "force_async",
+    "userspace_reap",
+    "cmd_type",
+    "busy_poll",
+    "readfua",
+    "xnvme_async",
+    "xnvme_sync",
+    "xnvme_admin",
+    "xnvme_dev_nsid",
+    "xnvme_iovec",
+];
+
+/// Keys of engines that name a target, beside `hostname`.
+pub const TARGETS: &[&str] = &[
+    "port",
+    "protocol",
+    "proto",
+    "listen",
+    "pingpong",
+    "interface",
+    "ttl",
+    "nodelay",
+    "window_size",
+    "mss",
+    "verb",
+    "bindname",
+    "serverip",
+    "direct_write_to_pmem",
+    "busy_wait_polling",
+    "clientname",
+    "clustername",
+    "pool",
+    "conf",
+    "rbdname",
+    "touch_objects",
+    "volume",
+    "brick",
+    "uri",
+    "nfs_url",
+    "namenode",
+    "https",
+    "http_host",
+    "http_user",
+    "http_pass",
+    "http_mode",
+    "http_verbose",
+    "http_s3_key",
+    "http_s3_keyid",
+    "http_s3_region",
+    "http_s3_sse_customer_key",
+    "http_s3_sse_customer_algorithm",
+    "http_s3_storage_class",
+    "http_swift_auth_token",
+    "cont",
+    "chunk_size",
+    "object_class",
+    "svcl",
+    "libblkio_driver",
+    "libblkio_path",
+    "libblkio_pre_connect_props",
+    "libblkio_num_entries",
+    "libblkio_queue_size",
+    "libblkio_pre_start_props",
+    "gpu_dev_id",
+    "gpu_dev_ids",
+    "cuda_io",
+    "rocm_io",
+    "skip_bad",
+];
+
+/// Keys of engines that move no data, beside `program`.
+pub const NO_DATA: &[&str] = &[
+    "arguments",
+    "grace_time",
+    "std_redirect",
+    "cpuload",
+    "cpuchunks",
+    "cpumode",
+    "exit_on_io_done",
+    "donorname",
+    "inplace",
+    "stat_type",
+];
+
+const NO_TRANSFER: &str = "this engine moves no data to or from a device";
+const NETWORK: &str = "this engine moves data over a network, without a device";
+const FILES: &str = "this engine times calls of a file system, and there is none between";
+const OTHER_COMMAND: &str = "other commands than reads and writes are not chosen by a key";
+
+/// Ignored keys with values under which a run without them would be another one: key, values, reason.
+pub const REFUSED: &[(&str, &[&str], &str)] = &[
+    ("ioengine", &["cpuio", "exec"], NO_TRANSFER),
+    (
+        "ioengine",
+        &[
+            "net",
+            "netsplice",
+            "rdma",
+            "librpma_apm_client",
+            "librpma_apm_server",
+            "librpma_gpspm_client",
+            "librpma_gpspm_server",
+        ],
+        NETWORK,
+    ),
+    (
+        "ioengine",
+        &[
+            "filecreate",
+            "filedelete",
+            "filestat",
+            "dircreate",
+            "dirdelete",
+            "dirstat",
+            "falloc",
+            "ftruncate",
+            "e4defrag",
+        ],
+        FILES,
+    ),
+    (
+        "sg_write_mode",
+        &[
+            "write_and_verify",
+            "verify",
+            "write_same",
+            "write_same_ndob",
+            "verify_bytchk_00",
+            "verify_bytchk_01",
+            "verify_bytchk_11",
+        ],
+        OTHER_COMMAND,
+    ),
+    ("write_mode", &["uncor", "zeroes", "verify"], OTHER_COMMAND),
+];
