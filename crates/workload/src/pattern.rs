@@ -12,8 +12,8 @@
 //! - *Trims* before writes (`trimwrite`): each is followed by a write of the same offset and length.
 //!   Only the trims count towards the end; at a depth above one both may be in flight, as in fio.
 //! - *Sequential*: reads and writes of a mixed job have a position each, as in fio; an operation
-//!   that no longer fits begins again at the region's start. With a distance, each begins that far from the end
-//!   of the one before; a negative one begins from the region's end.
+//!   that no longer fits begins again at the region's start. With a distance, each begins that far from the
+//!   end of the one before; a negative one begins from the region's end.
 //! - *Rates*: operation `k` of a direction is due at `k / rate`, or after as many bytes as its
 //!   predecessors have, or by a Poisson process. If both
 //!   directions have a rate, the earlier due time comes first, so the rates determine the mix; else

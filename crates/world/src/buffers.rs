@@ -58,8 +58,8 @@ pub(crate) fn fit<'a>(
         let room = (left / 2 / memory.taken_by(bytes)).max(1);
         if room < job.iodepth as usize {
             let note = format!(
-                "{}:{}: the longest operation takes {} bytes: host.memory has room for {room} at once, not {}; \
-                 for more give a larger host.memory, or iodepth",
+                "{}:{}: the longest operation takes {} bytes: host.memory has room for {room} at once, \
+                 not {}; for more give a larger host.memory, or iodepth",
                 path.display(),
                 longest.line,
                 longest.bytes,

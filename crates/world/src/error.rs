@@ -178,8 +178,8 @@ impl RunError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}:{line}: {job}: found {clones} of numjobs={numjobs} with iodepth={depth} buffers of {each} bytes \
-     each ({of}, rounded up), {taken} bytes with the other jobs of the group: host.memory has {left} of {all} \
-     bytes left: {}",
+     each ({of}, rounded up), {taken} bytes with the other jobs of the group: host.memory has {left} of \
+     {all} bytes left: {}",
     file.display(), crate::engine::BUFFER_HINT
 )]
 pub struct BuffersTooLarge {

@@ -35,7 +35,9 @@ pub struct Work {
 
 /// Results of first passes over recordings, by path and target.
 #[derive(Clone, Debug, Default)]
-pub struct Scans(Arc<Mutex<Vec<(PathBuf, Target, Arc<Scan>)>>>);
+pub struct Scans(Arc<Mutex<Vec<(PathBuf, Target, Scanned)>>>);
+
+type Scanned = Arc<Scan>;
 
 /// Result of a first pass over a recording.
 #[derive(Debug)]
@@ -208,8 +210,8 @@ impl Work {
         groups
     }
 
-    /// The read or write of a job's recordings that takes the largest buffer, with its file. `None` if the job
-    /// replays none, or they neither read nor write.
+    /// The read or write of a job's recordings that takes the largest buffer, with its file. `None` if the
+    /// job replays none, or they neither read nor write.
     pub fn longest(
         &self,
         job: &Job,

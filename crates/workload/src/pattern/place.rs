@@ -105,8 +105,8 @@ impl Places {
     }
 }
 
-/// Place of an operation `distance` from the end of the one before, at `end`. As in fio, going back starts over
-/// at the region's end, and going on at its start.
+/// Place of an operation `distance` from the end of the one before, at `end`. As in fio, going back starts
+/// over at the region's end, and going on at its start.
 fn apart(end: u64, distance: i64, region_bytes: u64, wanted: u64) -> u64 {
     let (back, last) = (distance < 0, region_bytes - wanted);
     let place = match (end, back) {

@@ -8,7 +8,7 @@
 //!
 //! *vSCSI*: a first line `version,time,op,size,lbn`, the time in whole seconds, the SCSI operation code in
 //! hexadecimal, the size in bytes, the first block in sectors of 512. Within a second only the order is
-//! known. WRITE SAME is replayed as a write of its size, WRITE AND VERIFY as a write with FUA. UNMAP cannot be
+//! known. WRITE SAME is replayed as a write of its size, WRITE AND VERIFY as a write with FUA. UNMAP can't be
 //! replayed, as its ranges are in its data; it is counted, as is every other command.
 
 use super::{Devices, Line, Parsed, TraceKind, TraceWrong, length, number};

@@ -81,8 +81,8 @@ pub struct Extents {
     index: BTreeMap<u32, usize>,
 }
 
-/// First and last byte of an operation in whole blocks: widened, or of a trim narrowed, because blocks that it
-/// covers partly must keep their data. `None` if it then covers no block.
+/// First and last byte of an operation in whole blocks: widened, or of a trim narrowed, because blocks that
+/// it covers partly must keep their data. `None` if it then covers no block.
 fn in_blocks(kind: TraceKind, from: u128, bytes: u32, block: u32) -> Option<(u128, u128)> {
     let (end, block) = (from + u128::from(bytes), u128::from(block));
     let (from, to) = match kind {
@@ -96,8 +96,8 @@ impl Extents {
     /// Reads a whole trace that is to be mapped onto `target`.
     ///
     /// # Errors
-    /// The trace's first mistake, or if it is empty, has too many devices, or an operation that is longer than
-    /// the target.
+    /// The trace's first mistake, or if it is empty, has too many devices, or an operation longer than the
+    /// target.
     pub fn scan<R: BufRead>(reader: &mut Reader<R>, target: Target) -> Result<Extents, TraceError> {
         let mut extents = Extents::default();
         let file = reader.file().to_owned();
@@ -207,7 +207,7 @@ impl Map {
         Ok(Map { mapping, target, places, linear_bytes: end })
     }
 
-    /// The operation on the target in whole blocks: see [`Extents::scan`]. `None` for a trim of no whole block.
+    /// The operation on the target in whole blocks: see [`Extents::scan`]. `None`: a trim of no whole block.
     ///
     /// # Errors
     /// If the operation is outside the extents of the first pass, or too large for the device.
@@ -269,8 +269,8 @@ impl Map {
         let preflushes = asking(extents.preflushes, "of them with a flush before");
         let fuas = asking(extents.fuas, "of them with FUA");
         let mut line = format!(
-            "{file}: {format}: {} reads, {} writes{preflushes}{fuas}, {} flushes{} in {}; {} bytes moved; {} devices \
-             with extents of {} bytes {folded}",
+            "{file}: {format}: {} reads, {} writes{preflushes}{fuas}, {} flushes{} in {}; {} bytes moved; \
+             {} devices with extents of {} bytes {folded}",
             count(TraceKind::Read),
             count(TraceKind::Write),
             count(TraceKind::Flush),
