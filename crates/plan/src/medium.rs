@@ -289,7 +289,8 @@ fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> 
     let block_bytes = block_bytes.unwrap_or(512);
     let good =
         |bytes: u64| bytes.is_multiple_of(block_bytes) && (1..=CAPACITY_BYTES_MAX).contains(&bytes);
-    let expected = format!("whole blocks of {}, at least one, up to 1 PiB", size_text(block_bytes));
+    let (block, most) = (size_text(block_bytes), size_text(CAPACITY_BYTES_MAX));
+    let expected = format!("whole blocks of {block}, at least one, up to {most}");
     fields.size("capacity", Optional, good, &expected)
 }
 

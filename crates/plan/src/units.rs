@@ -39,6 +39,8 @@ const SIZE: Scale = Scale {
         ("GiB", 1 << 30),
         ("TB", 1_000_000_000_000),
         ("TiB", 1 << 40),
+        ("PB", 1_000_000_000_000_000),
+        ("PiB", 1 << 50),
     ],
     atom: "1 B",
 };
@@ -53,6 +55,7 @@ const RATE: Scale = Scale {
         ("GB/s", 1_000_000_000),
         ("GiB/s", 1 << 30),
         ("TB/s", 1_000_000_000_000),
+        ("TiB/s", 1 << 40),
     ],
     atom: "1 B/s",
 };
@@ -101,7 +104,7 @@ pub fn parse_span(text: &str) -> Result<Span, UnitError> {
     SPAN.parse(text).map(Span::ps)
 }
 
-/// A size in bytes: `B`, `KiB` to `TiB` in powers of 1024, `kB` to `TB` in powers of 1000.
+/// A size in bytes: `B`, `KiB` to `PiB` in powers of 1024, `kB` to `PB` in powers of 1000.
 ///
 /// # Errors
 /// [`UnitError`], for anything but a whole number of bytes below 2^64.
@@ -109,7 +112,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     SIZE.parse(text)
 }
 
-/// A rate in bytes a second: a size unit up to `TB`, then `/s`.
+/// A rate in bytes a second: a size unit up to `TB` or `TiB`, then `/s`.
 ///
 /// # Errors
 /// [`UnitError`], for anything but a whole number of bytes a second below 2^64.
@@ -196,7 +199,7 @@ impl Scale {
         } else {
             fraction.parse().map_err(|_| UnitError::TooManyDecimals)?
         };
-        // Below 10^18 * 2^40 < 2^100.
+        // Below 10^18 * 2^50 < 2^110.
         let (parts, ten) = (u128::from(decimals) * scale, 10_u128.pow(fraction.len() as u32));
         if !parts.is_multiple_of(ten) {
             return Err(UnitError::TooFine { atom: self.atom });
@@ -227,6 +230,10 @@ mod tests {
         assert_eq!(parse_size("4 kB"), Ok(4000));
         assert_eq!(parse_size("0.5 KiB"), Ok(512));
         assert_eq!(parse_size("4 TiB"), Ok(1 << 42));
+        assert_eq!(parse_size("1 PiB"), Ok(1 << 50));
+        assert_eq!(parse_size("1 PB"), Ok(1_000_000_000_000_000));
+        assert_eq!(size_text(1 << 50), "1 PiB");
+        assert_eq!(parse_rate("1 TiB/s"), Ok(1 << 40));
         assert_eq!(parse_rate("2 GB/s"), Ok(2_000_000_000));
         assert_eq!(parse_rate("25.6 GB/s"), Ok(25_600_000_000));
     }

@@ -384,6 +384,17 @@ fn unknown_medium_kind_is_rejected_with_the_known_kinds() {
 }
 
 #[test]
+fn limits_that_an_error_names_are_accepted() {
+    let with = |value: &str| crate::Plan::open("gen4", &[("medium.capacity", value)]);
+    let error = with("0 B").expect_err("no block").to_string();
+    let most = error.rsplit_once("up to ").expect("a limit").1;
+    let plan = with(most).unwrap_or_else(|error| panic!("{most}: {error}"));
+    assert_eq!(plan.medium.contents.capacity_bytes, 1 << 50);
+    assert!(with("1025 TiB").is_err());
+    assert!(with("1 PB").is_ok());
+}
+
+#[test]
 fn medium_values_have_ranges() {
     for (table, key, line, expected) in [
         (
