@@ -146,8 +146,12 @@ def verbs(context):
         expect(context, drive.wait_for(client, tag), block, "the read after the pause")
         expect_refused(context, "expected", rpc.call, "timing.set", key="channels", value="2")
         expect_refused(context, "modelled", rpc.call, "timing.set", key="first_byte", value="5 us")
-        rpc.call("save")
+        expect_refused(context, "medium.file: found none", rpc.call, "save")
         expect_refused(context, "expected one of", rpc.call, "nonsense")
+        # What is misspelt or of another type never counts as absent.
+        for method, more in (("faults.clear", {"nam": "bad"}), ("faults.clear", {"name": 5}), ("power.cut", {"drive": 5}),
+                             ("stop", {"drive": path})):
+            expect_refused(context, "expected", rpc.call, method, **more)
         # A power cut ends clients; the drive answers none until it has power.
         rpc.call("power.cut")
         try:
@@ -251,7 +255,7 @@ def ctl(context):
 
     try:
         for words in (["stats"], ["clients"], ["faults", "list"], ["faults", "inject", IGNORES], ["faults", "clear"],
-                      ["pause"], ["resume"], ["save"], ["power", "cut"], ["power", "restore"],
+                      ["pause"], ["resume"], ["power", "cut"], ["power", "restore"],
                       ["top", "--views", "2"], ["stop"]):
             text = words == ["clients"]
             done = run(*words, *([] if text else ["--json"]))

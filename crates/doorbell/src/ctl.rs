@@ -36,10 +36,7 @@ pub(super) struct Ctl {
 /// The verbs, for the end of the help.
 pub(super) fn help() -> String {
     let row = |name: String, help: &str| format!("\n  {name:32} {help}");
-    let verb = |verb: &Verb| {
-        let name = format!("{} {}", verb.method.replace('.', " "), verb.parameters);
-        row(name.trim_end().to_owned(), verb.help)
-    };
+    let verb = |verb: &Verb| row(verb.usage(), verb.help);
     let verbs: String = VERBS.iter().map(verb).collect();
     let top = row("top".into(), "Stats every second");
     format!("Verbs:{verbs}{top}\n\n{}", super::examples::CTL)
@@ -47,9 +44,8 @@ pub(super) fn help() -> String {
 
 /// The verb that words begin with, and its arguments.
 fn parse(words: &[String]) -> Result<(&'static Verb, Value), String> {
-    let find = |method: &str| VERBS.iter().find(|verb| verb.method == method);
-    let two = words.get(1).and_then(|second| find(&format!("{}.{second}", words[0])));
-    let (verb, arguments) = match (two, find(&words[0])) {
+    let two = words.get(1).and_then(|second| Verb::of(&format!("{}.{second}", words[0])));
+    let (verb, arguments) = match (two, Verb::of(&words[0])) {
         (Some(verb), _) => (verb, &words[2..]),
         (None, Some(verb)) => (verb, &words[1..]),
         (None, None) => {
@@ -58,19 +54,13 @@ fn parse(words: &[String]) -> Result<(&'static Verb, Value), String> {
             return Err(format!("{found}: expected a verb: {}, top", names.join(", ")));
         }
     };
-    let names: Vec<_> = verb.parameters.split_whitespace().collect();
-    let required = names.iter().filter(|name| !name.starts_with('[')).count();
-    if !(required..=names.len()).contains(&arguments.len()) {
-        let method = verb.method.replace('.', " ");
-        let expected = format!("{method} {}", verb.parameters);
-        let found = arguments.len();
-        return Err(format!(
-            "{method}: found {found} arguments, expected: {}",
-            expected.trim_end()
-        ));
+    let required = verb.parameters.iter().filter(|parameter| parameter.required).count();
+    if !(required..=verb.parameters.len()).contains(&arguments.len()) {
+        let (method, found) = (verb.method.replace('.', " "), arguments.len());
+        return Err(format!("{method}: found {found} arguments, expected: {}", verb.usage()));
     }
-    let key = |name: &str| name.trim_matches(['[', ']']).to_lowercase();
-    let named = names.iter().zip(arguments).map(|(name, value)| (key(name), json!(value)));
+    let named = verb.parameters.iter().zip(arguments);
+    let named = named.map(|(parameter, value)| (parameter.name.to_owned(), json!(value)));
     Ok((verb, Value::Object(named.collect())))
 }
 
@@ -154,7 +144,8 @@ fn text(method: &str, answer: &Value) -> String {
         }
     }
     if drives.is_empty() {
-        list(&mut out, &json!([answer]));
+        let drive = answer["drive"].as_str().map_or(String::new(), |drive| format!("{drive}: "));
+        let _ = writeln!(out, "{drive}{}", plain(&answer["done"]));
     }
     out
 }

@@ -9,11 +9,13 @@
 //! A device thread takes a lock only after a request, never for a command. Of several each counts its own
 //! commands; the sum is made for an answer.
 
+mod changes;
 mod clients;
 mod drive;
 mod http;
 mod metrics;
 mod page;
+mod parameters;
 mod posted;
 mod socket;
 mod threads;
@@ -36,8 +38,8 @@ pub use drive::Drive;
 pub use http::HttpError;
 pub use metrics::Metrics;
 pub use page::Page;
+pub use parameters::{Kind, Parameter, VERBS, Verb};
 pub use socket::{ControlSocket, LINE_BYTES_MAX};
-pub use verbs::{VERBS, Verb};
 
 /// Receives the address of a drive, and what its owner must know at once.
 type Alarm = Arc<dyn Fn(&str, &str) + Send + Sync>;

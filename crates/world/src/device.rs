@@ -364,6 +364,21 @@ impl Device {
         }
     }
 
+    /// Makes all that was written durable, also under a fault by which the host's flushes do nothing.
+    ///
+    /// # Errors
+    /// The medium cannot be flushed.
+    pub async fn save(&self) -> Result<(), String> {
+        if let DeviceBacking::Medium(medium) = &self.backing {
+            let failed = |error: media::MediaError| format!("the flush has failed: {error}");
+            media::Media::flush(medium).await.map_err(failed)?;
+        }
+        if let Some(faults) = &self.faults {
+            faults.harm.forget_volatile();
+        }
+        Ok(())
+    }
+
     /// Builds the medium, and returns its chips for die faults.
     fn medium(
         rt: &Rt,

@@ -64,8 +64,7 @@ fn control_page_lists_every_verb() {
     let (_, after) = rest.split_once("<!-- end of verbs -->\n").expect("a second mark");
     let mut table = String::from("| verb | what it does |\n|---|---|\n");
     for verb in serve::control::VERBS {
-        let name = format!("{} {}", verb.method.replace('.', " "), verb.parameters);
-        writeln!(table, "| `{}` | {} |", name.trim_end(), cell(verb.help)).expect("text");
+        writeln!(table, "| `{}` | {} |", verb.usage(), cell(verb.help)).expect("text");
     }
     let expected = format!("{before}<!-- verbs -->\n{table}<!-- end of verbs -->\n{after}");
     check_page("docs/control.md", &expected);

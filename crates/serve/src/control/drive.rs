@@ -249,6 +249,7 @@ impl Drive {
 
     /// Makes all that was written durable.
     pub(super) fn save(&self) -> Result<(), String> {
+        self.must_run()?;
         self.settings().save = true;
         self.ask()
     }
@@ -398,7 +399,11 @@ impl Drive {
             if !next.powered {
                 return;
             }
-            if next.save || next.copy.is_some() {
+            if next.save {
+                let failed = device.save().await.err();
+                let mut posted = self.place(0).posted();
+                posted.failed = posted.failed.take().or(failed);
+            } else if next.copy.is_some() {
                 device.flush().await;
             }
             if let Some(to) = next.copy.take() {

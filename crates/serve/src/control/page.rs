@@ -73,7 +73,7 @@ impl Page {
         // It writes files: for the owner of the server alone.
         let may = |method: &str| method != "fork";
         let reply = answer(&request.body, control, report, &may);
-        Ok(("application/json", reply.map_or_else(String::new, |reply| reply.to_string()).into()))
+        Ok(("application/json", reply.unwrap_or_default().into()))
     }
 
     /// Status of a request that is refused.
