@@ -47,9 +47,9 @@ pub(super) struct Diskhog {
     /// Only this policy: single, round-robin, per-core or pool
     #[arg(long, value_parser = policy)]
     policy: Option<&'static str>,
-    /// Order in which waiting cores get a queue's lock: unfair, fair, or both
-    #[arg(long, default_value = "unfair", value_parser = ["unfair", "fair", "both"])]
-    lock: String,
+    /// Order in which waiting cores get a queue's lock: unfair, fair, or both [default: the plan's]
+    #[arg(long, value_parser = ["unfair", "fair", "both"])]
+    lock: Option<String>,
     /// Number of runs of each policy; live they differ
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
@@ -81,13 +81,16 @@ struct Case {
 }
 
 pub(super) fn diskhog(typed: &Diskhog, call: &Call) -> Result<bool, String> {
+    if typed.sets.sets.iter().any(|(key, _)| key == "host.sharing.policy") {
+        return Err("--set host.sharing.policy: each policy is run, expected --policy".into());
+    }
     let plan = typed.sets.open(&typed.plan)?;
     let hog = typed.hog()?;
     let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
     let page = Page::beside(&[&json])?;
     let (mut all, mut warnings) = (Vec::new(), Vec::new());
     for simulated in typed.world.simulated() {
-        let mut cases = cases(&plan, typed.policy, &typed.lock)?;
+        let mut cases = cases(&plan, typed.policy, typed.lock.as_deref())?;
         let costs = (!simulated).then(diskhog::measure_locks);
         if let Some(costs) = costs {
             for case in &mut cases {
@@ -220,9 +223,12 @@ fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, S
     Ok(all.filter(|word| only.is_none_or(|only| only == *word)).collect())
 }
 
-/// The cases to run: each policy, and with a shared queue each order of its lock.
-fn cases(plan: &Plan, only: Option<&'static str>, lock: &str) -> Result<Vec<Case>, String> {
+/// The cases to run: each policy, and with a shared queue each order of its lock: the plan's, if none is given.
+fn cases(plan: &Plan, only: Option<&'static str>, lock: Option<&str>) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
+    let of_plan = plan.host.sharing.map_or(LOCK_ORDERS[0].1, |sharing| sharing.order);
+    let of_plan = LOCK_ORDERS.iter().find(|(_, order)| *order == of_plan);
+    let lock = lock.unwrap_or(of_plan.expect("an order of a plan").0);
     for policy in words(plan, only)? {
         let known = POLICIES.iter().find(|(known, _)| *known == policy).expect("one of ours").1;
         for (word, order) in LOCK_ORDERS {
@@ -402,4 +408,24 @@ fn series(page: Page, word: &str, hog: &Hog, job_result: &diskhog::HogStats) {
         lines: job_result.cores.iter().enumerate().map(line).collect(),
         notes: Vec::new(),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_the_lock_is_the_plans_unless_it_is_given() {
+        let plan = |order| {
+            let sets = [("host.sharing.order", order)];
+            Plan::open("vortex", &sets).expect("a built-in plan")
+        };
+        let locks = |order, lock| -> Vec<_> {
+            let cases = cases(&plan(order), Some("single"), lock).expect("it has [host.sharing]");
+            cases.iter().map(|case| case.lock).collect()
+        };
+        assert_eq!((locks("fair", None), locks("unfair", None)), (vec!["fair"], vec!["unfair"]));
+        assert_eq!(locks("fair", Some("unfair")), ["unfair"]);
+        assert_eq!(locks("fair", Some("both")).len(), 2);
+    }
 }
