@@ -70,6 +70,11 @@ impl Interface for Block {
         plan.reject_hybrid_polling(Block::NAME)?;
         plan.reject_host_protection(Block::NAME)?;
         plan.require_section::<plan::Block>(Block::NAME)?;
+        let processors = plan.device.processors;
+        if processors > 1 {
+            let expected = "0 or 1: one processor serves the ring of descriptor blocks (block)";
+            return Err(CheckError::found(plan, "device.processors", processors, expected));
+        }
         Ok(())
     }
 
