@@ -18,6 +18,7 @@
 //! );
 //! ```
 
+mod beside_recording;
 mod error;
 mod ini;
 mod keys;
@@ -185,8 +186,6 @@ pub struct Job {
     /// Distance between the regions of successive clones.
     pub offset_increment: Amount,
     pub iodepth: u32,
-    /// Operations submitted at once; after [`parse`] from 1 to `iodepth`.
-    pub iodepth_batch: u32,
     /// Number of passes over `io_size`.
     pub loops: u32,
     /// Bytes from the end of a sequential operation to the next one.
@@ -253,7 +252,6 @@ impl Default for Job {
             offset: Amount::Bytes(0),
             offset_increment: Amount::Bytes(0),
             iodepth: 1,
-            iodepth_batch: 1,
             loops: 1,
             distance: 0,
             numjobs: 1,
@@ -454,13 +452,10 @@ fn one_job(
             why: "no runtime: the job ends after one pass".to_owned(),
         }));
     }
+    beside_recording::note(&job, &settings, &mut remarks);
     let new = |note: &Note| !notes.contains(note);
     let remarks: Vec<_> = remarks.into_iter().filter(new).collect();
     notes.extend(remarks);
-    // As in fio: 0, or more than `iodepth`, means `iodepth`.
-    if job.iodepth_batch == 0 || job.iodepth_batch > job.iodepth {
-        job.iodepth_batch = job.iodepth;
-    }
     job.options = section.settings.iter().map(Setting::as_option).collect();
     if let Some((keys, why)) = job.contradiction() {
         let is = |setting: &Setting| keys.iter().find(|key| **key == setting.key);

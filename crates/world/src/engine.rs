@@ -165,6 +165,8 @@ struct Engine<D, P> {
     job_result: RefCell<JobResult>,
     start: Cell<Time>,
     in_flight: Cell<u32>,
+    /// Completions since the last pause.
+    completed: Cell<u32>,
     workers: Cell<u32>,
     ended: Signal,
     stopped: Cell<bool>,
@@ -210,6 +212,7 @@ where
         source: RefCell::new(source),
         start: Cell::new(rt.now()),
         in_flight: Cell::new(0),
+        completed: Cell::new(0),
         workers: Cell::new(depth),
         ended: Signal::default(),
         stopped: Cell::new(false),
@@ -334,7 +337,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             now = self.rt.now();
             let done = Done { at: now, total: now.since(arrival), late };
             self.note(&op, result, &done, &mut caller.op_trace);
-            if self.setup.job.thinktime > Span::ZERO {
+            if self.thinks() {
                 self.rt.sleep(self.setup.job.thinktime).await;
                 now = self.rt.now();
             }
@@ -353,6 +356,17 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             self.stopped.set(true);
             self.job_result.borrow_mut().fail(error.to_string());
         })
+    }
+
+    /// Counts a completion, and returns true if a pause follows it.
+    fn thinks(&self) -> bool {
+        if self.setup.job.thinktime == Span::ZERO {
+            return false;
+        }
+        let completed = self.completed.get() + 1;
+        let pauses = completed >= self.setup.job.thinktime_blocks;
+        self.completed.set(if pauses { 0 } else { completed });
+        pauses
     }
 
     /// Spends the costs of the layers above the driver, by stage.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use workload::job::{self, IncludeError, Included, Job, JobErrors, JobFile, Outside};
 use workload::limits::{JOB_FILE_BYTES_MAX, RECORDING_BYTES_MAX};
-use workload::pattern::{Ops, PatternError, Target};
+use workload::pattern::{Op, Ops, PatternError, Target};
 use workload::trace::{Extents, Longest, Map, Mapping, Reader, Recorded, Replay, TraceError};
 
 use crate::engine::Source;
@@ -283,7 +283,12 @@ impl Work {
         let summary = map.summary(&shown, format, *backwards, extents);
         let replay = Replay::new(&shown, open(&path)?, map, trace);
         let delay = job.start_delay.0;
-        let source = Source::Recorded(Box::new(replay));
+        let until = job.runtime.map(|runtime| runtime + job.ramp_time);
+        let most = usize::try_from(job.number_ios.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let is_due =
+            move |op: &Op| op.not_before.is_none_or(|due| until.is_none_or(|end| due < end));
+        let played = replay.take_while(move |op| op.as_ref().map_or(true, is_due)).take(most);
+        let source = Source::Recorded(Box::new(played));
         Ok(Prepared { source, start_delay: delay, summary: Some(summary) })
     }
 }

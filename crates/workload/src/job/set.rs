@@ -343,11 +343,6 @@ pub fn iodepth(job: &mut Job, value: Value<'_>) -> Result {
     Ok(None)
 }
 
-pub fn iodepth_batch(job: &mut Job, value: Value<'_>) -> Result {
-    job.iodepth_batch = value.whole(0, IODEPTH_MAX)? as u32;
-    Ok(None)
-}
-
 pub fn numjobs(job: &mut Job, value: Value<'_>) -> Result {
     job.numjobs = value.whole(1, NUMJOBS_MAX)? as u32;
     Ok(None)

@@ -160,11 +160,16 @@ fn verify_checksum_enables_stamps_with_note() {
 }
 
 #[test]
-fn iodepth_batch_is_clamped_to_iodepth() {
-    for (batch, want) in [("0", 8), ("4", 4), ("64", 8)] {
-        let text = format!("[j]\niodepth=8\niodepth_batch_submit={batch}\n");
-        assert_eq!(parse("a.fio", &text).unwrap().jobs[0].iodepth_batch, want);
-    }
+fn read_iolog_gives_ignored_pattern_settings_a_note() {
+    let notes = |text: &str| -> Vec<String> {
+        let notes = parse("a.fio", text).unwrap().notes;
+        notes.into_iter().map(|note| format!("{}:{}", note.line, note.key)).collect()
+    };
+    let pattern = "rw=randread\nblocksize=8k\nruntime=1\ntime_based\nnumber_ios=3\n";
+    let text = format!("[j]\nread_iolog=a.log:b.log\n{pattern}");
+    assert_eq!(notes(&text), ["3:rw", "4:blocksize", "6:time_based", "2:read_iolog"]);
+    assert_eq!(notes("[j]\nread_iolog=a.log:b.log\nnumjobs=2\nruntime=1\n"), [""; 0]);
+    assert_eq!(notes("[j]\niodepth=8\niodepth_batch_submit=4\n"), ["3:iodepth_batch_submit"]);
 }
 
 #[test]

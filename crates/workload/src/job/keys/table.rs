@@ -162,12 +162,6 @@ pub const KEYS: &[Key] = &[
         does("a whole number from 1", "32", set::iodepth),
     ),
     key(
-        "iodepth_batch",
-        &["iodepth_batch_submit"],
-        "operations submitted at once",
-        does("a whole number, 0 for iodepth", "4", set::iodepth_batch),
-    ),
-    key(
         "loops",
         &[],
         "pass over the region, or number_ios, this many times",
@@ -362,6 +356,14 @@ pub const KEYS: &[Key] = &[
     ignored("scramble_buffers", "changed contents each time", OWN_DATA),
     ignored("zero_buffers", "zeroes as contents", OWN_DATA),
     ignored("buffer_pattern", "these contents", OWN_DATA),
+    key(
+        "iodepth_batch",
+        &["iodepth_batch_submit"],
+        "operations submitted at once",
+        Ignored(
+            "each is submitted when the depth has room: the plan's host.doorbell rings for several",
+        ),
+    ),
     ignored("read_iolog_chunked", "read the recording in pieces", "recordings are always streamed"),
     ignored("replay_redirect", "play on this device", "everything is played on the one device"),
     ignored("ioscheduler", "the kernel's scheduler", "there is no kernel block device between"),
