@@ -360,9 +360,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Outcome::Held
     }
 
-    /// Completes outstanding requests with queued events.
+    /// Completes outstanding requests with queued events, unless the controller was shut down.
     pub(super) fn tell_events(&self) {
-        loop {
+        while !self.is_shut_down() {
             {
                 let events = self.events.borrow();
                 if events.held.is_empty() || events.pending.is_empty() {

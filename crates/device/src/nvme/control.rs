@@ -224,14 +224,37 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// CC.SHN was set: makes all written data durable.
+    /// CC.SHN was set: makes all written data durable. From here to the next reset no command is fetched or
+    /// executed, so that what is acknowledged is durable.
     async fn shut_down(&self) {
         self.set_status(self.csts.get().with_shst(Csts::SHST_OCCURRING));
         self.host_is_alive();
+        self.stop_commands().await;
+        self.order_all(|| What::ShutDown).await;
         if self.flush().await.is_err() {
             self.fail("making data durable at shutdown", 0);
         }
         self.set_status(self.csts.get().with_shst(Csts::SHST_COMPLETE));
+    }
+
+    /// Fetches no further commands, aborts those of this thread, and waits until none is executed any more.
+    pub(super) async fn stop_commands(&self) {
+        self.ready.set(false);
+        for slot in self.slots.iter().filter(|slot| !slot.completing.get()) {
+            slot.cut(&self.rt, Cut::With(Status::ABORTED_POWER_LOSS));
+        }
+        loop {
+            let version = self.quiet.version();
+            if !self.slots.iter().any(|slot| slot.busy.get().is_some() && !slot.completing.get()) {
+                return;
+            }
+            self.quiet.changed(&self.rt, version).await;
+        }
+    }
+
+    /// True from a shutdown notification to the next reset.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.csts.get().shst() != 0
     }
 
     /// An error that no completion can report: the controller stops and sets CSTS.CFS.

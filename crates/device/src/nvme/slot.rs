@@ -168,6 +168,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 slot.completing.set(true);
                 Box::pin(self.tell_halves(slot, job.qid)).await;
                 slot.completing.set(false);
+                if self.is_shut_down() {
+                    slot.cut(&self.rt, Cut::With(Status::ABORTED_POWER_LOSS));
+                }
             }
             let outcome = match slot.or_cut(pin!(self.execute(number, &job))).await {
                 Ok(outcome) => Some(outcome),

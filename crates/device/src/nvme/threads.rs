@@ -67,6 +67,8 @@ pub(super) enum What {
     Enable(Cc),
     /// The controller is being disabled: ends all commands, and forgets all queues.
     Disable,
+    /// The controller is being shut down: ends all commands, and fetches no further ones.
+    ShutDown,
     /// The controller has failed: no further commands.
     Halt,
     CreateCq {
@@ -362,6 +364,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 self.ready.set(true);
             }
             What::Disable => self.forget_queues().await,
+            What::ShutDown => self.stop_commands().await,
             What::Halt => self.ready.set(false),
             What::CreateCq { create, base } => self.create_cq_here(create, *base),
             What::CreateSq { create, base } => self.create_sq_here(create, *base, Priority::Medium),

@@ -11,10 +11,11 @@ use runtime::{Log, Rt, STD_CLOCK};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io;
 use wire::nvme::log::{ErrorInformation, SmartHealth, lid};
+use wire::nvme::registers::{CC, Cc, Csts};
 use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, Lba, QueueId};
 
-use crate::raw::nvme::{Cq, NS, Pair, Raw, Settings, Sq, pattern};
+use crate::raw::nvme::{Cq, NS, Pair, Raw, SILENCE, Settings, Sq, pattern};
 
 const BLOCK: usize = 512;
 const CAPACITY: u64 = 1 << 20;
@@ -173,4 +174,27 @@ fn lone_command_waits_for_one_burst_of_a_full_queue() {
             assert!(last <= 2 * burst as usize + 2, "{burst}: {last}");
         });
     }
+}
+
+/// 3.6.1: a shutdown holds for commands that need no slot as well.
+#[test]
+fn nothing_is_executed_at_once_after_a_shutdown() {
+    with_pair(16, async |raw, Pair { mut sq, mut cq }| {
+        let at = raw.place(COMMANDS * BLOCK as u64, 4096);
+        raw.memory.write(at, &pattern(3, BLOCK)).unwrap();
+        submit(raw, &mut sq, |cid, lba, data| io::write(cid, NS, lba, 1, false, data), at);
+        completions(raw, &mut cq, COMMANDS).await;
+        raw.set(CC, Settings::default().cc.with_en(true).with_shn(Cc::SHN_NORMAL).into_bits());
+        raw.until_csts("shutting down", |csts| csts.shst() == Csts::SHST_COMPLETE).await;
+        raw.memory.write(at, &pattern(4, BLOCK)).unwrap();
+        submit(raw, &mut sq, |cid, lba, data| io::write(cid, NS, lba, 1, false, data), at);
+        raw.until_it_looks().await;
+        assert_eq!(raw.next_within(&mut cq, SILENCE).await, None);
+
+        raw.disable().await;
+        let mut pair = raw.up().await;
+        let read = io::read(raw.cid(), NS, Lba(0), 1, false, raw.data(at, BLOCK as u64));
+        assert_eq!(raw.run(&mut pair, &read).await.status(), Status::SUCCESS);
+        assert_eq!(raw.bytes(at, BLOCK), pattern(3, BLOCK), "the write before the shutdown");
+    });
 }

@@ -7,7 +7,7 @@ use wire::nvme::registers::{
 use wire::nvme::status::Status;
 use wire::{BusAddr, Nsid};
 
-use crate::raw::nvme::world::{World, on_a_bench};
+use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{SILENCE, Settings, pattern};
 
 /// 3.1.3.1 and 3.1.3.2.
@@ -163,6 +163,64 @@ fn shutdown_flushes_medium_and_sets_shst() {
             w.raw.memory.zero(at, 512).unwrap();
             assert_eq!(w.raw.run(&mut io, &read).await.status(), Status::SUCCESS);
             assert_eq!(w.raw.bytes(at, 512), pattern(1, 512));
+        });
+    }
+}
+
+/// 3.6.1, 3.6.2: after a shutdown a controller executes commands only once it was reset, on any of its threads;
+/// what it was executing is aborted.
+#[test]
+fn nothing_is_executed_between_a_shutdown_and_the_reset() {
+    for (threads, shn) in [(1, Cc::SHN_NORMAL), (3, Cc::SHN_NORMAL), (3, Cc::SHN_ABRUPT)] {
+        let label = (threads == 1).then(Vec::new);
+        Setup { threads, label, ..Setup::default() }.run(async |mut w: World| {
+            w.raw.enable(Settings::default()).await;
+            w.raw.ask_for_queues().await;
+            let mut pairs = Vec::new();
+            for qid in 1..=3 {
+                pairs.push(w.raw.create_pair(qid, 16).await);
+            }
+            let at = w.raw.place(4096, 4096);
+            w.raw.memory.write(at, &pattern(1, 512)).unwrap();
+            let write = |w: &World, lba| {
+                let data = w.raw.data(at, 512);
+                wire::nvme::io::write(w.raw.cid(), Nsid(1), wire::Lba(lba), 1, false, data)
+            };
+            w.medium.close();
+            for pair in &mut pairs {
+                let lba = pair.sq.qid.0.into();
+                w.raw.submit(&mut pair.sq, &write(&w, lba));
+            }
+            w.rt.sleep(SILENCE).await;
+            w.raw.set(CC, Settings::default().cc.with_en(true).with_shn(shn).into_bits());
+            for pair in &mut pairs {
+                let aborted = w.raw.next(&mut pair.cq).await.status();
+                assert_eq!(aborted, Status::ABORTED_POWER_LOSS, "{threads} threads");
+            }
+            w.medium.open();
+            let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
+            let csts = w.raw.until_csts("shutting down", done).await;
+            assert!(csts.rdy() && !csts.cfs());
+
+            for pair in &mut pairs {
+                let lba = 8 + u64::from(pair.sq.qid.0);
+                w.raw.submit(&mut pair.sq, &write(&w, lba));
+            }
+            let asks = admin::keep_alive(w.raw.cid());
+            w.raw.submit_admin(&asks);
+            w.rt.sleep(SILENCE).await;
+            for pair in &mut pairs {
+                let qid = pair.sq.qid;
+                assert_eq!(w.raw.next_within(&mut pair.cq, SILENCE).await, None, "{qid:?}");
+                assert_eq!(w.medium.peek(8 + u64::from(qid.0), 512), [0; 512], "{qid:?}");
+            }
+            assert_eq!(w.raw.next_admin(SILENCE).await, None);
+
+            w.raw.disable().await;
+            let mut io = w.raw.up().await;
+            let again = w.raw.run(&mut io, &write(&w, 9)).await;
+            assert_eq!(again.status(), Status::SUCCESS, "after the reset");
+            assert_eq!(w.medium.peek(9, 512), pattern(1, 512));
         });
     }
 }
