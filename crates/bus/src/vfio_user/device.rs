@@ -135,7 +135,7 @@ impl VfioUserDevice {
                 let (result, unused) = match what {
                     None => (Ok(()), table.remove_all()),
                     Some((at, bytes)) => match table.remove(at, bytes) {
-                        Ok(mappings) => (Ok(()), mappings),
+                        Ok(mapping) => (Ok(()), std::vec![mapping]),
                         Err(error) => (Err(error), Vec::new()),
                     },
                 };

@@ -71,22 +71,18 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the mappings that lie in this range, one or more, each completely. A client with a virtual
-    /// IOMMU may unmap in one message more than it mapped in one, as VFIO allows.
+    /// Removes a mapping. The range must be that of one mapping, as the protocol has it: not a part of one, and
+    /// not several.
     ///
     /// # Errors
-    /// The error number if there is none, or the range cuts a mapping: then all of them stay.
-    pub fn remove(&mut self, at: BusAddr, bytes: u64) -> Result<Vec<Mapping>, u32> {
-        let end = at.0.saturating_add(bytes);
-        let first = self.mappings.partition_point(|known| known.at + (known.bytes - 1) < at.0);
-        let after = self.mappings.partition_point(|known| known.at < end);
-        let (low, high) = (self.mappings.get(first), self.mappings[..after].last());
-        let whole = low.is_some_and(|low| low.at >= at.0)
-            && high.is_some_and(|high| high.at + (high.bytes - 1) < end);
-        if first >= after || !whole {
-            return Err(errno::ENOENT);
+    /// The error number if there is no such mapping: then all of them stay.
+    pub fn remove(&mut self, at: BusAddr, bytes: u64) -> Result<Mapping, u32> {
+        let place = self.mappings.partition_point(|known| known.at < at.0);
+        let exact = |known: &&Mapping| known.at == at.0 && known.bytes == bytes;
+        match self.mappings.get(place).filter(exact) {
+            Some(_) => Ok(self.mappings.remove(place)),
+            None => Err(errno::ENOENT),
         }
-        Ok(self.mappings.drain(first..after).collect())
     }
 
     /// Removes all mappings.
@@ -184,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn insert_rejects_overlap_and_remove_takes_whole_mappings() {
+    fn insert_rejects_overlap_and_remove_takes_exact_mappings() {
         let mut table = Table::new(64);
         table.insert(mapping(10, 10, true, false)).ok().unwrap();
         for (page, pages) in [(10, 10), (5, 6), (19, 5), (12, 2), (5, 30)] {
@@ -193,24 +189,14 @@ mod tests {
         }
         table.insert(mapping(20, 1, true, false)).ok().unwrap();
         table.insert(mapping(9, 1, true, false)).ok().unwrap();
-        assert!(table.remove(BusAddr(10 * PAGE), 9 * PAGE).is_err());
-        assert!(table.remove(BusAddr(11 * PAGE), 9 * PAGE).is_err());
-        assert!(table.remove(BusAddr(10 * PAGE), 0).is_err());
-        assert_eq!(table.remove(BusAddr(10 * PAGE), 10 * PAGE).ok().unwrap().len(), 1);
+        for (page, pages) in [(10, 9), (11, 9), (10, 0), (10, 11), (9, 2), (9, 12), (0, 64)] {
+            let refused = table.remove(BusAddr(page * PAGE), pages * PAGE).err();
+            assert_eq!(refused, Some(errno::ENOENT), "{page} {pages}");
+        }
+        assert_eq!(table.remove(BusAddr(0), u64::MAX).err(), Some(errno::ENOENT));
+        assert_eq!(table.remove(BusAddr(10 * PAGE), 10 * PAGE).ok().unwrap().at, 10 * PAGE);
         assert!(table.remove(BusAddr(10 * PAGE), 10 * PAGE).is_err());
         assert_eq!(table.remove_all().len(), 2);
-    }
-
-    #[test]
-    fn remove_takes_all_mappings_in_range() {
-        let mut table = Table::new(64);
-        for (page, pages) in [(1, 1), (4, 2), (9, 1), (20, 4)] {
-            table.insert(mapping(page, pages, true, false)).ok().unwrap();
-        }
-        assert!(table.remove(BusAddr(0), 5 * PAGE).is_err(), "it cuts one at its end");
-        assert!(table.remove(BusAddr(5 * PAGE), 40 * PAGE).is_err(), "and at its beginning");
-        assert_eq!(table.remove(BusAddr(0), 16 * PAGE).ok().unwrap().len(), 3);
-        assert_eq!(table.remove(BusAddr(0), u64::MAX).ok().unwrap().len(), 1);
     }
 
     #[test]
@@ -238,19 +224,11 @@ mod tests {
                         pages.extend((page..page + count).map(|p| (p, (page, count))));
                     }
                 } else {
-                    let range = page..page + count;
-                    let touched = |(first, pages): (u64, u64)| {
-                        first < range.end && range.start < first + pages
-                    };
-                    let inside = |(first, pages): (u64, u64)| {
-                        range.start <= first && first + pages <= range.end
-                    };
-                    let some = pages.values().any(|whole| touched(*whole));
-                    let known = some && pages.values().all(|w| !touched(*w) || inside(*w));
+                    let known = pages.get(&page) == Some(&(page, count));
                     let removed = table.remove(BusAddr(page * PAGE), count * PAGE).is_ok();
                     prop_assert_eq!(removed, known);
                     if removed {
-                        pages.retain(|_, whole| !inside(*whole));
+                        pages.retain(|_, whole| *whole != (page, count));
                     }
                 }
                 for (at, bytes) in &probes {

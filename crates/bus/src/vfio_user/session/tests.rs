@@ -322,6 +322,12 @@ fn unmap_is_answered_after_all_device_threads_have_unmapped() {
         assert_eq!(bytes, filled(byte));
     }
     let unmapped = |device| served.on(device, |device| device.read(BASE)).is_err();
+    for (at, bytes) in [(BASE, PAGE), (BASE, 2 * BYTES), (0, BASE + BYTES)] {
+        let other = DmaUnmap { address: at.into(), size: bytes.into(), ..unmap() };
+        let refused = served.call(command::DMA_UNMAP, &[other.as_bytes()]);
+        assert!(matches!(refused, Err(SessionError::Refused { errno: errno::ENOENT, .. })));
+        assert!(!unmapped(0) && !unmapped(1), "nothing is unmapped by another range");
+    }
     served.is_held(1, command::DMA_UNMAP, &[unmap().as_bytes()], || unmapped(0));
     assert!(unmapped(0) && unmapped(1));
     let again = served.call(command::DMA_UNMAP, &[unmap().as_bytes()]);
