@@ -52,8 +52,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Logs a failed command. Returns its status with the More bit set.
-    pub(super) fn note_error(&self, job: &Job, status: Status) -> Status {
+    /// Logs a failed command, with its Command Specific Information. Returns its status with the More bit set.
+    pub(super) fn note_error(&self, job: &Job, status: Status, specific: u64) -> Status {
         let status = status.with_more();
         if status.kind() == Status::LBA_OUT_OF_RANGE && QueueKind::of(job.qid) == QueueKind::Io {
             self.tell_out_of_range(&job.sqe);
@@ -67,6 +67,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             parameter_error_location: 0xffff.into(),
             lba: self.first_block_at_fault(job, status).into(),
             nsid: job.sqe.nsid,
+            command_specific: specific.into(),
             ..ErrorInformation::new_zeroed()
         };
         self.with_errors(|errors| errors.note(entry));

@@ -111,7 +111,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn tell(&self, slot: &Slot, job: &Job, status: Status) {
-        let status = if status.is_ok() { status } else { self.note_error(job, status) };
+        let status = if status.is_ok() { status } else { self.note_error(job, status, 0) };
         let cqe = Cqe::new(job.sqe.id(), status);
         let _ = slot.or_cut(std::pin::pin!(self.complete(job.qid, cqe))).await;
     }

@@ -71,7 +71,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(Status::THIN_PROVISIONING_NOT_SUPPORTED);
         }
         let (nsid, place) = self.namespaces.free()?;
-        let namespace = self.namespaces.lay(lbas, layout, !shared)?;
+        let namespace = self.namespaces.lay(lbas, layout, !shared).map_err(|blocks| {
+            // The error log tells the bytes that are needed (5.23.1).
+            let bytes = blocks.saturating_mul(self.block_bytes.into());
+            self.slots[usize::from(number)].specific.set(bytes);
+            Status::NAMESPACE_INSUFFICIENT_CAPACITY
+        })?;
         let hidden = Hidden::hide(place);
         // From here on its identifier is taken, but the namespace is hidden.
         place.namespace.set(Some(namespace));

@@ -342,30 +342,32 @@ impl Namespaces {
         free.ok_or(Status::NAMESPACE_ID_UNAVAILABLE)
     }
 
-    /// Allocates space for a new namespace of `lbas` logical blocks. Does not create it.
-    pub fn lay(&self, lbas: u64, layout: Layout, private: bool) -> Result<Namespace, Status> {
-        let Layout { shift, metadata } = layout;
-        let full = Status::NAMESPACE_INSUFFICIENT_CAPACITY;
-        let blocks = lbas.checked_mul(1 << shift).ok_or(full)?;
-        let mut taken: Vec<(u64, u64)> = self
-            .places
-            .iter()
-            .filter_map(|place| place.namespace.get())
-            .map(|other| (other.start, other.start + other.blocks))
-            .collect();
+    /// Runs of blocks without a namespace: first block, and length. Each begins where a namespace may.
+    fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let taken = self.places.iter().filter_map(|place| place.namespace.get());
+        let mut taken: Vec<_> = taken.map(|one| (one.start, one.start + one.blocks)).collect();
         taken.sort_unstable();
         taken.push((self.blocks, self.blocks));
-        let mut start: u64 = 0;
-        for (begin, end) in taken {
-            if begin.checked_sub(start).is_some_and(|gap| gap >= blocks) {
-                let serial = self.made.get();
-                self.made.set(serial.wrapping_add(1));
-                let attached = 0;
-                return Ok(Namespace { start, blocks, shift, attached, private, serial, metadata });
-            }
-            start = end.next_multiple_of(self.align());
-        }
-        Err(full)
+        let (align, mut start) = (self.align(), 0_u64);
+        taken.into_iter().filter_map(move |(begin, end)| {
+            let gap = begin.checked_sub(start).map(|blocks| (start, blocks));
+            start = end.next_multiple_of(align);
+            gap
+        })
+    }
+
+    /// Allocates space for a new namespace of `lbas` logical blocks: a namespace is one run of blocks. Does not
+    /// create it.
+    ///
+    /// # Errors
+    /// The medium blocks that are missing in one run: as many as asked for.
+    pub fn lay(&self, lbas: u64, layout: Layout, private: bool) -> Result<Namespace, u64> {
+        let Layout { shift, metadata } = layout;
+        let blocks = lbas.checked_mul(1 << shift).ok_or(u64::MAX)?;
+        let (start, _) = self.gaps().find(|(_, gap)| *gap >= blocks).ok_or(blocks)?;
+        let serial = self.made.get();
+        self.made.set(serial.wrapping_add(1));
+        Ok(Namespace { start, blocks, shift, attached: 0, private, serial, metadata })
     }
 
     /// Checks that no namespace is being formatted, created or deleted.
@@ -384,10 +386,9 @@ impl Namespaces {
         }
     }
 
-    /// Medium blocks without a namespace.
+    /// Medium blocks that a new namespace can have: those of the longest run without one.
     pub fn unallocated(&self) -> u64 {
-        let taken = self.places.iter().filter_map(|place| place.namespace.get());
-        self.blocks - taken.map(|namespace| namespace.blocks).sum::<u64>()
+        self.gaps().map(|(_, blocks)| blocks).max().unwrap_or(0)
     }
 
     /// Stores all namespaces in the medium's label, except those being created or deleted.

@@ -94,6 +94,8 @@ pub(super) struct Slot {
     pub contexts: RefCell<Vec<Context>>,
     /// Places of the command's mapping units.
     pub places: RefCell<Vec<u32>>,
+    /// Command Specific Information of the error log, if the command fails; otherwise zero.
+    pub specific: Cell<u64>,
     /// Fault to inject after execution. Unused if fault injection is off.
     pub after: Cell<Effect>,
 }
@@ -240,7 +242,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         };
         match outcome {
             Outcome::Done(status, result) if !status.is_ok() => {
-                Outcome::Done(self.note_error(job, status), result)
+                let specific = self.slots[usize::from(number)].specific.take();
+                Outcome::Done(self.note_error(job, status, specific), result)
             }
             outcome => outcome,
         }

@@ -7,6 +7,7 @@ use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::entry::Sqe;
 use wire::nvme::identify::{IdentifyNamespace, NamespaceList, cns};
 use wire::nvme::io;
+use wire::nvme::log::{ErrorInformation, lid};
 use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
 use zerocopy::{FromZeros, IntoBytes};
@@ -145,7 +146,8 @@ fn namespace_create_attach_detach_delete_survives_restart() {
         assert_eq!(both_lists(&mut w).await, (vec![], vec![1, 2]));
         // Data of the deleted namespace are not readable.
         let controller = w.raw.identify_controller().await;
-        assert_eq!(controller.unvmcap.get(), u128::from(BLOCKS - 8000 - 5001) * 512);
+        // The next namespace begins where it may have either format.
+        assert_eq!(controller.unvmcap.get(), u128::from(BLOCKS - 8000 - 5008) * 512);
         let inactive = io::flush(w.raw.cid(), Nsid(2));
         let status = w.raw.run(&mut pair, &inactive).await.status();
         assert_eq!(status, Status::INVALID_FIELD.with_dnr());
@@ -173,6 +175,47 @@ fn namespace_create_attach_detach_delete_survives_restart() {
         let sqe = creation(&w, 1000, 1);
         assert_eq!(w.raw.admin_ok(&sqe).await, 1, "its number and its place are free again");
         assert!(namespace(&mut w, 1).await.eui64 != old);
+    });
+}
+
+/// 5.17.2.1 and 5.23.1: UNVMCAP is room that a namespace gets, also where free room is in pieces, and the error
+/// log tells how much a larger one needs.
+#[test]
+fn unvmcap_can_be_allocated_and_error_log_has_the_bytes_needed() {
+    several(4).run(async |mut w: World| {
+        without_witness(&w);
+        w.raw.up().await;
+        let each = BLOCKS / 4;
+        for nsid in [1, 3] {
+            w.raw.admin_ok(&admin::delete_namespace(w.raw.cid(), Nsid(nsid))).await;
+        }
+        let free = async |w: &mut World| {
+            let bytes = w.raw.identify_controller().await.unvmcap.get();
+            u64::try_from(bytes / 512).expect("blocks")
+        };
+        assert_eq!(free(&mut w).await, each, "two pieces of this length");
+        for (blocks, format, bytes) in [
+            (each + 1, 0, (each + 1) * 512),
+            (2 * each, 0, 2 * each * 512),
+            (each / 8 + 1, 1, (each + 8) * 512),
+            (u64::MAX, 0, u64::MAX),
+            (u64::MAX, 1, u64::MAX),
+        ] {
+            let too_large = creation(&w, blocks, format);
+            refused(&mut w, too_large, Status::NAMESPACE_INSUFFICIENT_CAPACITY).await;
+            let log: [ErrorInformation; 1] = w.raw.log(lid::ERROR).await;
+            assert_eq!(log[0].command_specific.get(), bytes, "{blocks} in format {format}");
+        }
+        for expected in [each, 0] {
+            let blocks = free(&mut w).await;
+            let sqe = creation(&w, blocks, 0);
+            w.raw.admin_ok(&sqe).await;
+            assert_eq!(free(&mut w).await, expected, "after one of {blocks} blocks");
+        }
+        let none = creation(&w, 0, 0);
+        refused(&mut w, none, Status::INVALID_FIELD).await;
+        let log: [ErrorInformation; 1] = w.raw.log(lid::ERROR).await;
+        assert_eq!(log[0].command_specific.get(), 0, "nothing of an earlier command");
     });
 }
 
