@@ -44,6 +44,7 @@ pub mod block;
 pub mod dcx;
 pub mod energy;
 pub mod faults;
+pub mod life;
 pub mod meter;
 mod moved;
 pub mod nvme;

@@ -397,6 +397,11 @@ impl<M: Media> Media for Bridge<M> {
         self.all(at, Work::Deallocate).await
     }
 
+    /// Of the flash that is worn most.
+    fn percent_used(&self) -> u8 {
+        self.controllers.iter().map(|one| one.medium.percent_used()).max().unwrap_or(0)
+    }
+
     /// Stored by the first controller.
     fn labels(&self) -> Option<&dyn Labels> {
         self.controllers[0].medium.labels()

@@ -270,6 +270,10 @@ impl<P: Pages> Media for Drive<P> {
         Some(self)
     }
 
+    fn percent_used(&self) -> u8 {
+        self.pages.percent_used()
+    }
+
     /// Pages hold their data until their block is erased.
     fn purge(&self) -> Purge<'_> {
         Purge::Whole(self)

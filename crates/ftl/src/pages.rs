@@ -305,6 +305,11 @@ pub trait Pages: 'static {
         Ok(())
     }
 
+    /// Mean wear in percent of the rated program/erase cycles, up to 255; 0 if it does not wear.
+    fn percent_used(&self) -> u8 {
+        0
+    }
+
     /// Makes a superpage programmed, without time and without bytes of its own: its units read as zeros. Used
     /// for preconditioning. `logicals` corresponds to `units` of [`program`](Pages::program).
     fn lay(&self, row: Row, header: Header, logicals: &[u32]);

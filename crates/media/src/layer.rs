@@ -31,6 +31,7 @@ macro_rules! media_methods {
                 metadata() -> Option<&dyn $crate::BlockMetadata>;
                 purge() -> $crate::Purge<'_>;
                 out_of_range(block: u64, blocks: u64) -> ();
+                percent_used() -> u8;
             }
             later {
                 read(at: $crate::Extent) -> Result<$crate::runtime::Time, $crate::MediaError>;

@@ -340,6 +340,11 @@ pub trait Media: 'static {
         Purge::ByBlock
     }
 
+    /// Wear in percent of what the medium is rated for, up to 255; 0 if it does not wear.
+    fn percent_used(&self) -> u8 {
+        0
+    }
+
     /// A command was refused because it names blocks past the end. A [`Part`] counts them; others need not.
     fn out_of_range(&self, block: u64, blocks: u64) {
         let _ = (block, blocks);

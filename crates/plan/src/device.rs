@@ -1,7 +1,10 @@
 //! The table `[device]`: the controller, its limits and its costs.
 
+use std::sync::Arc;
+
 use bus::sim::NamedCost;
-use device::nvme::{NAMESPACES_MAX, SLOTS_MAX};
+use device::life::Life;
+use device::nvme::{NAMESPACES_MAX, Names, SLOTS_MAX};
 use runtime::Span;
 use wire::nvme::pi::Kind;
 
@@ -36,8 +39,12 @@ pub struct Device {
     /// Commands fetched from one queue before the next queue is served; none: no limit.
     pub arbitration_burst: Option<u32>,
     /// Number in the serial number, NQN and EUI-64, from 1; none: 1, and of a served drive one made from its
-    /// address.
+    /// address, or kept beside its file.
     pub number: Option<u64>,
+    /// Serial number, model, EUI-64 and NGUID in place of those that follow from the number.
+    pub names: Names,
+    /// Life of a served drive. Not a key: its server sets it. None: each device begins a new one.
+    pub life: Option<Arc<Life>>,
     /// Number of namespaces of equal size on a new medium.
     pub namespaces: u32,
     /// Each of them is attached to the controller of its number alone.
@@ -67,6 +74,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let burst = fields.number_where("arbitration_burst", Optional, bursts, expected);
     let numbers = fields.has("number");
     let number = if numbers { fields.number("number", Optional, 1..=NUMBER_MAX) } else { None };
+    let names = names(&fields);
     let several = fields.has("namespaces");
     let most = u64::from(NAMESPACES_MAX);
     let namespaces =
@@ -92,6 +100,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
         number: if numbers { Some(number?) } else { None },
+        names: names?,
+        life: None,
         namespaces: namespaces? as u32,
         own_namespaces: own_namespaces?,
         protection: Kind::of(protection? as u8).expect("in its range"),
@@ -100,7 +110,69 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     })
 }
 
+/// The names that the plan gives.
+fn names(fields: &Fields<'_>) -> Option<Names> {
+    let printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let text = |key, most: usize| {
+        if !fields.has(key) {
+            return Some(None);
+        }
+        let expected = format!("1 to {most} printable ASCII characters");
+        let text = fields.text(key, &expected)?;
+        match text.len() <= most && printable(&text) {
+            true => Some(Some(text)),
+            false => {
+                fields.error(key, format!("{text:?}"), expected);
+                None
+            }
+        }
+    };
+    let digits = |key, digits: usize| {
+        if !fields.has(key) {
+            return Some(None);
+        }
+        let expected = format!("{digits} hexadecimal digits, not all of them 0");
+        let text = fields.text(key, &expected)?;
+        let name = u128::from_str_radix(&text, 16).ok().filter(|name| *name != 0);
+        let is_whole = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match name.filter(|_| is_whole) {
+            Some(name) => Some(Some(name)),
+            None => {
+                fields.error(key, format!("{text:?}"), expected);
+                None
+            }
+        }
+    };
+    let (serial, model) = (text("serial", 20), text("model", 40));
+    let (eui64, nguid) = (digits("eui64", 16), digits("nguid", 32));
+    let eui64 = eui64?.map(|name| u64::try_from(name).expect("of sixteen digits"));
+    Some(Names { serial: serial?, model: model?, eui64, nguid: nguid? })
+}
+
 impl Device {
+    /// The device of drive number `of` of several: its names count on from this one's.
+    pub(super) fn numbered(&self, of: u64) -> Device {
+        let number = Some(self.number.unwrap_or(1).wrapping_add(of));
+        let mut names = self.names.clone();
+        if of > 0 {
+            names.serial = names.serial.map(|serial| {
+                let end = format!("-{of}");
+                let kept: String =
+                    serial.chars().take(20_usize.saturating_sub(end.len())).collect();
+                kept + &end
+            });
+            names.eui64 = names.eui64.map(|name| name.wrapping_add(of << 16));
+            names.nguid = names.nguid.map(|name| name.wrapping_add(u128::from(of) << 16));
+        }
+        Device { number, names, life: None, ..self.clone() }
+    }
+
+    /// Gives the device what its drive keeps for life: its number, unless the plan has one.
+    pub fn lives(&mut self, life: Arc<Life>) {
+        self.number.get_or_insert(life.number());
+        self.life = Some(life);
+    }
+
     /// Drives before this one, by their numbers.
     pub fn before(&self) -> u64 {
         self.number.unwrap_or(1).wrapping_sub(1)

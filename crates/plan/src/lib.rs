@@ -286,12 +286,11 @@ impl Plan {
         }
     }
 
-    /// The plan for drive number `of` of several: its serial number, NQN and EUI-64 count on from
-    /// `device.number`.
+    /// The plan for drive number `of` of several: its serial number, NQN, EUI-64 and NGUID count on from
+    /// `device.number`, or from those that the plan gives.
     #[must_use]
     pub fn numbered(&self, of: u64) -> Plan {
-        let number = Some(self.device.number.unwrap_or(1).wrapping_add(of));
-        Plan { device: Device { number, ..self.device.clone() }, ..self.clone() }
+        Plan { device: self.device.numbered(of), ..self.clone() }
     }
 
     /// The plan for software that reaches its device past the kernel, and polls: calls, the kernel's layers,

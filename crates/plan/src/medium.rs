@@ -10,7 +10,7 @@ pub(super) mod flash;
 mod memory;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use media::contents::{Backing, CAPACITY_BYTES_MAX, Contents, Keep, Spec};
@@ -161,6 +161,15 @@ impl Medium {
         }
         if let Some(path) = self.flash.as_mut().and_then(|flash| flash.state.as_mut()) {
             name(path);
+        }
+    }
+
+    /// The file that the drive's contents are in, if there is one: an image, or a state of flash.
+    pub fn file(&self) -> Option<&Path> {
+        match (&self.flash, &self.contents.backing) {
+            (Some(flash), _) => flash.state.as_deref(),
+            (None, Backing::File(path) | Backing::Bounded { path, .. }) => Some(path),
+            (None, _) => None,
         }
     }
 

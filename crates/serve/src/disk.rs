@@ -18,7 +18,7 @@ use runtime::{Either, Pool, Rt, race};
 use wire::Lba;
 
 use crate::control::{Control, Drive, executor};
-use crate::plan_for_clients;
+use crate::{medium, plan_for_clients};
 use plan::Plan;
 use world::device::{Clock, Device, MediumState};
 use world::interfaces::{self, Row};
@@ -218,8 +218,7 @@ fn run(
     cuts: &AtomicU32,
     ready: impl Fn(Shape),
 ) -> Result<(), RunError> {
-    let mut kept = MediumState::new(plan)?;
-    kept.keep_journal(plan)?;
+    let mut kept = medium(plan)?;
     loop {
         // A cut loses the orders of clients that had connected before it.
         let is_lost = |order: &Order| order.cuts != cuts.load(Ordering::Acquire);

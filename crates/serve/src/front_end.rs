@@ -1,12 +1,12 @@
 //! Row of a front end: the properties that the command line and the documentation use.
 
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use device::life::Life;
 use media::contents::Backing;
-use plan::{MediumPace, NUMBER_MAX, Plan};
+use plan::{MediumPace, Plan};
 use runtime::Span;
 use world::RunError;
 use world::device_threads;
@@ -14,10 +14,7 @@ use world::interfaces::Row;
 
 use crate::control::Drive;
 use crate::extents::{self, Client, ClientError};
-use crate::{Control, Events, plan_for_clients};
-
-/// Numbers of twelve digits, of which a serial number has room for one.
-const SERIALS: u64 = 1_000_000_000_000;
+use crate::{Control, Events, lives, plan_for_clients};
 
 /// A front end: a protocol by which clients in other processes reach a device.
 pub struct FrontEnd {
@@ -99,6 +96,10 @@ pub struct Job<'a> {
     pub control: &'a Control,
     /// Number of device threads that the clients are dealt to; without clients, the queues of each device.
     pub device_threads: usize,
+    /// One for each drive, in the order of the addresses.
+    pub(crate) lives: &'a [Arc<Life>],
+    /// The plan gives the number of the first drive.
+    pub(crate) numbered: bool,
     pub(crate) report: &'a (dyn Fn(&Path, &str) + Sync),
 }
 
@@ -167,17 +168,25 @@ impl FrontEnd {
         if let Hosts::Apart { device_threads } = hosts {
             self.check_queues(&plan, device_threads)?;
         }
-        plan.device.number.get_or_insert_with(|| number_of(&addresses[0]));
-        (self.serve)(&Job {
+        let is_one = shared || !clients.is_empty();
+        let drives = if is_one { 1 } else { addresses.len() };
+        let address = lives::number_from(lives::hash(&addresses[0]));
+        let lives = &lives::of(&plan, drives, address)?;
+        let numbered = plan.device.number.is_some();
+        plan.device.lives(lives[0].clone());
+        let job = Job {
             row,
             plan,
             addresses,
             shared,
             clients,
             device_threads,
+            lives,
+            numbered,
             control,
             report,
-        })
+        };
+        lives::saved(lives, &job.events(&addresses[0]), || (self.serve)(&job))
     }
 
     /// Checks that the queues of a device can be dealt to this number of threads.
@@ -222,17 +231,6 @@ impl FrontEnd {
         }
         extents::check(clients, addresses)
     }
-}
-
-/// Number of the drive at an address, by which hosts tell it from those of other servers of this machine:
-/// above those that a plan gives, and the same each time.
-fn number_of(address: &Path) -> u64 {
-    let from = NUMBER_MAX + 1;
-    let absolute = std::path::absolute(address).unwrap_or_else(|_| address.to_owned());
-    // FNV-1a: a hash of the standard library may change with its version, and the names of drives must not.
-    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = absolute.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);
-    from + hash % (SERIALS - 2 * from)
 }
 
 /// Checks that the clients can be dealt to this number of device threads.

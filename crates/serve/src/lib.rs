@@ -40,6 +40,7 @@ mod front_end;
 pub mod front_ends;
 mod in_flight;
 mod lifecycle;
+mod lives;
 mod net;
 mod one_device;
 mod one_thread;
@@ -71,5 +72,6 @@ pub fn plan_for_clients(row: &'static Row, plan: &Plan) -> Result<Plan, RunError
 fn medium(plan: &Plan) -> Result<MediumState, RunError> {
     let mut medium = MediumState::new(plan)?;
     medium.keep_journal(plan)?;
+    lives::begin(plan)?;
     Ok(medium)
 }

@@ -15,7 +15,6 @@ use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
-use super::counters::{Count, Counters};
 use super::queue::ends_in_address_space;
 use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
@@ -287,30 +286,28 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         page.as_bytes().to_vec()
     }
 
-    /// Hours since the start of the simulation or process.
+    /// Hours with power, over the life of the drive.
     pub(super) fn power_on_hours(&self) -> u64 {
-        self.rt.now().0 / 3_600_000_000_000_000
+        self.options.life.counts(self.rt.now()).power_on_s / 3600
     }
 
     fn health(&self) -> SmartHealth {
         let mut health = SmartHealth::new_zeroed();
-        let block = u64::from(self.block_bytes);
-        let sum = |count: fn(&Counters) -> &Count| match &self.place {
-            Some(place) => place.all_counters().map(|counters| count(counters).get()).sum(),
-            None => count(&self.counters).get(),
-        };
+        let counts = self.options.life.counts(self.rt.now());
         // A data unit is 1000 blocks of 512 bytes, rounded up.
-        let units = |blocks: u64| u128::from((blocks * block).div_ceil(512_000));
+        let units = |bytes: u64| u128::from(bytes.div_ceil(512_000));
         health.temperature = (KELVIN + 40).into();
         health.available_spare = 100;
         health.available_spare_threshold = 10;
-        health.data_units_read = units(sum(|of| &of.blocks_read)).into();
-        health.data_units_written = units(sum(|of| &of.blocks_written)).into();
-        health.host_reads = u128::from(sum(|of| &of.reads)).into();
-        health.host_writes = u128::from(sum(|of| &of.writes)).into();
-        health.power_cycles = 1.into();
-        health.power_on_hours = u128::from(self.power_on_hours()).into();
-        health.media_errors = u128::from(sum(|of| &of.media_errors)).into();
+        health.percentage_used = self.media.percent_used();
+        health.data_units_read = units(counts.bytes_read).into();
+        health.data_units_written = units(counts.bytes_written).into();
+        health.host_reads = u128::from(counts.reads).into();
+        health.host_writes = u128::from(counts.writes).into();
+        health.power_cycles = u128::from(counts.power_cycles).into();
+        health.power_on_hours = u128::from(counts.power_on_s / 3600).into();
+        health.unsafe_shutdowns = u128::from(counts.unsafe_shutdowns).into();
+        health.media_errors = u128::from(counts.media_errors).into();
         health.error_log_entries = u128::from(self.with_errors(|errors| errors.count)).into();
         health
     }

@@ -120,6 +120,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             QueueId::ADMIN,
             Sq::new(QueueId::ADMIN, asq, aqa.sq_entries(), QueueId::ADMIN, Priority::Medium),
         );
+        // If it can't be saved here, its owner tries again and reports the error.
+        let _ = self.options.life.enabled(self.bit, self.rt.now());
         self.ready.set(true);
         self.set_status(Csts::new().with_rdy(true));
     }
@@ -233,6 +235,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.order_all(|| What::ShutDown).await;
         if self.flush().await.is_err() {
             self.fail("making data durable at shutdown", 0);
+        } else {
+            let _ = self.options.life.shut_down(self.bit, self.rt.now());
         }
         self.set_status(self.csts.get().with_shst(Csts::SHST_COMPLETE));
     }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A count that one thread writes and any may read.
-#[derive(Default)]
-pub(super) struct Count(AtomicU64);
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
 
 impl Count {
     pub fn get(&self) -> u64 {
@@ -19,12 +19,14 @@ impl Count {
 }
 
 /// Counts of one thread, on cache lines of their own.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     pub reads: Count,
     pub writes: Count,
     pub blocks_read: Count,
     pub blocks_written: Count,
     pub media_errors: Count,
+    /// Entries of the error log.
+    pub errors: Count,
 }

@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 use super::slot::Job;
 use super::{Controller, ERROR_LOG_ENTRIES, QueueKind};
 
-/// Most recent first. Survives resets, but not the end of the device's process.
+/// Most recent first. Entries survive resets, but not the end of the device's process; their count does.
 pub(super) struct ErrorLog {
     entries: VecDeque<ErrorInformation>,
     /// Errors over the controller's life.
@@ -70,6 +70,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             command_specific: specific.into(),
             ..ErrorInformation::new_zeroed()
         };
+        self.counters.errors.add(1);
         self.with_errors(|errors| errors.note(entry));
         self.rt.log("device", "error", u64::from(job.sqe.cid.get()), u64::from(status.bits()));
         status
@@ -84,6 +85,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             parameter_error_location: 0xffff.into(),
             ..ErrorInformation::new_zeroed()
         };
+        self.counters.errors.add(1);
         self.with_errors(|errors| errors.note(entry));
         self.rt.log("device", "error", 0xffff, u64::from(status.bits()));
     }

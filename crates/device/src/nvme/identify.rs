@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::namespace::{Metadata, Namespace};
 use super::{
     ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, NAMESPACES_MAX,
-    UNCORRECTABLE_BYTES_MAX, keep_alive,
+    Options, UNCORRECTABLE_BYTES_MAX, keep_alive,
 };
 
 /// NVMe qualified name of the subsystem, based on a UUID (NVMe base 2.0, 4.5): this, and twelve digits.
@@ -35,9 +35,30 @@ const EUI64: u64 = u64::from_be_bytes(*b"doorbell");
 /// Bits of the EUI-64 for the namespaces of a drive; those above are of the drive.
 const EUI64_SERIAL_LOG2: u32 = 16;
 
-fn eui64(ns: Namespace, drive: u64) -> [u8; 8] {
-    let of_drive = EUI64.wrapping_add(drive << EUI64_SERIAL_LOG2);
-    of_drive.wrapping_add(ns.serial.into()).to_be_bytes()
+fn eui64(ns: Namespace, options: &Options) -> [u8; 8] {
+    let of_number = EUI64.wrapping_add(options.number << EUI64_SERIAL_LOG2);
+    options.names.eui64.unwrap_or(of_number).wrapping_add(ns.serial.into()).to_be_bytes()
+}
+
+/// Unless it is given: the number of the drive, then the EUI-64.
+fn nguid(ns: Namespace, options: &Options) -> [u8; 16] {
+    let of_number = u128::from(drive_number(options.number)) << 64
+        | u128::from(u64::from_be_bytes(eui64(ns, options)));
+    match options.names.nguid {
+        Some(first) => first.wrapping_add(ns.serial.into()).to_be_bytes(),
+        None => of_number.to_be_bytes(),
+    }
+}
+
+/// The number of a drive in its names: from 1, of 48 bits.
+fn drive_number(before: u64) -> u64 {
+    before.wrapping_add(1) % NUMBERS
+}
+
+/// Serial number of the drive with this number, from 1.
+pub fn serial_of(number: u64) -> String {
+    // At most 8 and 12 characters of 20.
+    format!("DOORBELL{:04}", number % NUMBERS % 1_000_000_000_000)
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -87,9 +108,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             cns::NAMESPACE_DESCRIPTORS => {
                 let (_, ns) = self.active_at(nsid)?;
-                let eui64 = Some(eui64(ns, self.options.number));
-                let descriptors =
-                    IdDescriptors { eui64, csi: Some(csi::NVM), ..Default::default() };
+                let descriptors = IdDescriptors {
+                    eui64: Some(eui64(ns, &self.options)),
+                    nguid: Some(nguid(ns, &self.options)),
+                    csi: Some(csi::NVM),
+                    ..Default::default()
+                };
                 *page = descriptors.to_bytes();
             }
             cns::COMMAND_SET_NAMESPACE => {
@@ -136,11 +160,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let mut c = IdentifyController::new_zeroed();
         let (vendor, subsystem_vendor) = self.options.pci_vendors;
         (c.vid, c.ssvid) = (vendor.into(), subsystem_vendor.into());
-        let number = self.options.number.wrapping_add(1) % NUMBERS;
-        // At most 8 and 12 characters of 20.
-        let serial = format!("DOORBELL{:04}", number % 1_000_000_000_000);
+        let number = drive_number(self.options.number);
+        let names = &self.options.names;
+        let serial = names.serial.clone().unwrap_or_else(|| serial_of(number));
         c.sn = ascii_padded(&serial).expect("ASCII");
-        c.mn = ascii_padded(MODEL).expect("ASCII");
+        c.mn = ascii_padded(names.model.as_deref().unwrap_or(MODEL)).expect("ASCII");
         c.fr = ascii_padded(FIRMWARE).expect("ASCII");
         c.mdts = (self.options.transfer_bytes_max / 4096).ilog2() as u8;
         c.cntlid = self.member.id.into();
@@ -210,7 +234,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         n.dlfeat = DEALLOCATED_IS_ZERO | WRITE_ZEROES_DEALLOCATES;
         let (one, all) = self.copy_blocks_max(ns);
         (n.mssrl, n.mcl, n.msrc) = (one.into(), all.into(), COPY_RANGES_MAX as u8 - 1);
-        n.eui64 = eui64(ns, self.options.number);
+        (n.eui64, n.nguid) = (eui64(ns, &self.options), nguid(ns, &self.options));
         n.nvmcap = (u128::from(ns.blocks) * u128::from(self.block_bytes)).into();
         let formats = self.namespaces.formats();
         (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns));

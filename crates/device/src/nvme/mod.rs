@@ -72,12 +72,14 @@ use wire::nvme::status::Status;
 use wire::{CommandId, Nsid, QueueId};
 
 use crate::faults::Faults;
+use crate::life::Life;
 use arbitrate::Arbiter;
 use collect::HostControl;
-use counters::Counters;
+pub(crate) use counters::Counters;
 use errors::ErrorLog;
 use features::Features;
 use host_map::HostMapping;
+pub use identify::serial_of;
 use interrupt::Coalescing;
 use keep_alive::KeepAlive;
 pub use limits::*;
@@ -92,6 +94,19 @@ pub use subsystem::Subsystem;
 use subsystem::{Member, Members};
 pub use threads::{DeviceThread, Threads};
 use threads::{Given, ThreadPlace};
+
+/// Names of a drive and its namespaces. `None`: as the number of the drive has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Serial number: at most 20 ASCII characters.
+    pub serial: Option<String>,
+    /// Model number: at most 40 ASCII characters.
+    pub model: Option<String>,
+    /// EUI-64 of the first namespace created; those of the others follow consecutively.
+    pub eui64: Option<u64>,
+    /// NGUID, likewise.
+    pub nguid: Option<u128>,
+}
 
 /// Configuration of a controller.
 #[derive(Clone, Debug)]
@@ -119,6 +134,10 @@ pub struct Options {
     /// Number of the drive among those of its kind, in its serial number, NQN and the EUI-64 of namespaces: a
     /// host rejects a drive with the names of another.
     pub number: u64,
+    /// Names in place of those that follow from the number.
+    pub names: Names,
+    /// Counts over the life of the drive.
+    pub life: Arc<Life>,
     /// Controllers of the subsystem: 1 to [`CONTROLLERS_MAX`].
     pub controllers: u16,
     /// Namespaces to create on a medium without namespaces: 1 to [`NAMESPACES_MAX`].
@@ -148,6 +167,8 @@ impl Default for Options {
             arbitration_burst: None,
             urgent_burst_max: None,
             number: 0,
+            names: Names::default(),
+            life: Arc::default(),
             controllers: 1,
             namespaces: 1,
             own_namespaces: false,
@@ -431,8 +452,23 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             faults,
             options,
         });
+        controller.join_life();
         controller.begin();
         controller
+    }
+
+    /// Counts for the drive's life: the first thread for all of them.
+    fn join_life(&self) {
+        let life = &self.options.life;
+        match &self.place {
+            _ if self.is_other() => return,
+            Some(place) => {
+                place.each_counters().for_each(|one| life.add(one.clone(), self.block_bytes));
+            }
+            None => life.add(self.counters.clone(), self.block_bytes),
+        }
+        let errors = life.counts(self.rt.now()).errors;
+        self.with_errors(|log| log.count = log.count.max(errors));
     }
 
     fn begin(self: &Rc<Self>) {

@@ -200,8 +200,8 @@ impl ThreadPlace {
         &self.threads.inboxes[self.number].counters
     }
 
-    pub fn all_counters(&self) -> impl Iterator<Item = &Counters> {
-        self.threads.inboxes.iter().map(|inbox| &*inbox.counters)
+    pub fn each_counters(&self) -> impl Iterator<Item = &Arc<Counters>> {
+        self.threads.inboxes.iter().map(|inbox| &inbox.counters)
     }
 
     pub fn errors(&self) -> MutexGuard<'_, ErrorLog> {

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use media::nand::{Error, Nand, TORN_OF, YEAR_S};
+use media::nand::{Error, Errors, Nand, TORN_OF, YEAR_S};
 use runtime::Time;
 
 use super::die::{Die, Work};
@@ -78,6 +78,22 @@ impl Chips {
         self.age_s.set(self.age_s.get().saturating_add(more));
         let age_s = nand.age_s().saturating_add(more);
         nand.age_to(age_s);
+    }
+
+    /// Mean program/erase cycles of the good blocks in percent of the rated ones, up to 255. Without an error
+    /// model flash does not wear: 0.
+    pub(super) fn mean_wear_percent(&self) -> u8 {
+        let nand = self.nand.borrow();
+        let errors = &nand.spec().errors;
+        if *errors == Errors::none() {
+            return 0;
+        }
+        let good = (0..nand.geometry().all_blocks()).filter(|block| !nand.is_bad(*block));
+        let (blocks, cycles) = good.fold((0_u64, 0_u64), |(blocks, cycles), block| {
+            (blocks + 1, cycles + u64::from(nand.wear(block).cycles))
+        });
+        let rated = (blocks * u64::from(errors.rated_cycles)).max(1);
+        u8::try_from(cycles.saturating_mul(100) / rated).unwrap_or(u8::MAX)
     }
 
     /// All dies, in the order of their numbers.

@@ -577,6 +577,10 @@ impl Pages for Chips {
         self.persist()
     }
 
+    fn percent_used(&self) -> u8 {
+        self.mean_wear_percent()
+    }
+
     fn lay(&self, row: Row, header: Header, logicals: &[u32]) {
         self.lay_row(row, header, logicals);
     }

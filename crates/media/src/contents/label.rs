@@ -56,7 +56,7 @@ impl Label {
     pub(super) fn set(&mut self, bytes: &[u8]) -> Result<(), Error> {
         assert!(bytes.len() <= LABEL_BYTES_MAX, "a label of {} bytes", bytes.len());
         if let Some((path, files)) = &self.file {
-            replace(files, path, bytes).map_err(|source| Error::Prepare {
+            files.replace(path, bytes).map_err(|source| Error::Prepare {
                 path: path.clone(),
                 attempt: "replace the image's label",
                 source,
@@ -83,20 +83,4 @@ pub(super) fn forget(files: &Files, image: &Path) -> Result<(), Error> {
     };
     let attempt = "remove the label of an earlier image";
     forgotten.map_err(|source| Error::Prepare { path, attempt, source })
-}
-
-/// Replaces a file atomically, by rename.
-fn replace(files: &Files, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = beside(path, ".new");
-    let written = files.create(&fresh).and_then(|file| {
-        file.write_all_at(bytes, 0)?;
-        file.sync()?;
-        files.rename(&fresh, path)
-    });
-    if let Err(error) = written {
-        // Clean up; the first error is the one to report.
-        let _ = files.remove(&fresh);
-        return Err(error);
-    }
-    files.sync_folder_of(path)
 }

@@ -76,7 +76,10 @@ impl Files {
     }
 
     /// Reads a whole file; `None` if it does not exist.
-    pub(crate) fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let file = match self.open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened?,
@@ -95,6 +98,27 @@ impl Files {
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         self.ask(Call::Remove(path))?;
         fs::remove_file(path)
+    }
+
+    /// Replaces a file atomically, by rename. It survives a power cut when this returns.
+    ///
+    /// # Errors
+    /// It can't be written: the file holds what it held, or the new bytes.
+    pub fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".new");
+        let fresh = PathBuf::from(fresh);
+        let written = self.create(&fresh).and_then(|file| {
+            file.write_all_at(bytes, 0)?;
+            file.sync()?;
+            self.rename(&fresh, path)
+        });
+        if let Err(error) = written {
+            // Clean up; the first error is the one to report.
+            let _ = self.remove(&fresh);
+            return Err(error);
+        }
+        self.sync_folder_of(path)
     }
 
     /// Renames a file, replacing any of the new name. Not durable until the folder is synced.

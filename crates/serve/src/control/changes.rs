@@ -30,7 +30,7 @@ pub(super) fn change(
         "faults.inject" => inject(drive, opened, given.required("fault"))?,
         "faults.clear" => clear(drive, given.text("name"))?,
         "timing.set" => retime(drive, opened, given.required("key"), given.required("value"))?,
-        "power.restore" => match std::mem::replace(&mut drive.settings().powered, true) {
+        "power.restore" => match drive.restore_power().map_err(failed)? {
             true => "the power was on".into(),
             false => "the power is on".into(),
         },
@@ -79,14 +79,15 @@ pub(super) fn fork(drive: &Drive, file: &str) -> Answer {
     let forked = drive.fork(path).map_err(failed)?;
     let ms = |span: Span| span.as_ns() as f64 / 1e6;
     let done = format!(
-        "copied to {file}: {} bytes in {}; commands waited for at most {}",
-        forked.bytes, forked.took, forked.pause
+        "copied to {file}, drive {}: {} bytes in {}; commands waited for at most {}",
+        forked.serial, forked.bytes, forked.took, forked.pause
     );
     Ok(json!({
         "drive": drive.name,
         "done": done,
         "file": file,
         "bytes": forked.bytes,
+        "serial": forked.serial,
         "pause_ms": ms(forked.pause),
         "took_ms": ms(forked.took),
     }))
@@ -247,7 +248,7 @@ fn retime(drive: &Drive, opened: &Plan, key: &str, value: &str) -> Result<String
         plan.medium.number_files(drive.number);
     }
     let mut settings = drive.settings();
-    plan.device.number = settings.plan.device.number;
+    plan.device = settings.plan.device.clone();
     plan.faults = settings.plan.faults.clone();
     (settings.plan, settings.times) = (plan, times);
     Ok(format!("medium.timing.{key} is {value}"))

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bus::listen::Stop;
 use device::faults::Faults;
+use device::life::Life;
+use device::nvme::serial_of;
 use plan::Plan;
 use runtime::{Rt, STD_CLOCK, Span, Time, WallClock};
 use world::device::{Copied, Device, copy_to_file};
@@ -16,6 +18,7 @@ use world::interfaces::Row;
 
 use super::posted::{Place, Posted};
 use super::{Alarm, Look, looked};
+use crate::lives;
 use crate::net::socket::Stream;
 
 /// Time limit for the answer of all device threads.
@@ -72,6 +75,8 @@ pub(super) struct Settings {
 /// A copy that was written.
 pub(super) struct Fork {
     pub(super) bytes: u64,
+    /// Serial number of the drive that the copy is.
+    pub(super) serial: String,
     /// Longest time that commands waited for it, and the time until it was written.
     pub(super) pause: Span,
     pub(super) took: Span,
@@ -292,8 +297,11 @@ impl Drive {
         let ended = || format!("{}: the drive has ended before its copy", self.name);
         let copied = begun.try_recv().map_err(|_| ended())??;
         let bytes = copy_to_file(copied, path).map_err(|error| error.to_string())?;
+        let number = lives::drawn().map_err(|error| error.to_string())?;
+        Life::found(path, number).map_err(|error| error.to_string())?;
+        let serial = serial_of(number);
         let pause = Span::ns(self.pause_ns.load(Ordering::Relaxed));
-        Ok(Fork { bytes, pause, took: STD_CLOCK.now().since(since) })
+        Ok(Fork { bytes, serial, pause, took: STD_CLOCK.now().since(since) })
     }
 
     /// Cuts the power, and waits until the device has ended.
@@ -309,7 +317,17 @@ impl Drive {
         for client in self.clients().connected.values() {
             client.stream.iter().for_each(|stream| stream.end());
         }
-        Ok(())
+        let life = self.settings().plan.device.life.clone();
+        let saved = life.map_or(Ok(()), |life| life.power_off(STD_CLOCK.now(), false));
+        saved.map_err(|error| format!("{}: the power is off, {error}", self.name))
+    }
+
+    /// Turns the power on. Returns true if it was.
+    pub(super) fn restore_power(&self) -> Result<bool, String> {
+        let mut settings = self.settings();
+        let on = |life: &Arc<Life>| life.power_on(STD_CLOCK.now());
+        settings.plan.device.life.as_ref().map_or(Ok(()), on).map_err(|error| error.to_string())?;
+        Ok(std::mem::replace(&mut settings.powered, true))
     }
 
     pub(super) fn switch_off(&self) {

@@ -168,6 +168,8 @@ pub(super) fn options(plan: &Plan) -> front::Options {
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
         number: plan.device.before(),
+        names: plan.device.names.clone(),
+        life: plan.device.life.clone().unwrap_or_default(),
         controllers: 1,
         namespaces: plan.device.namespaces as u16,
         own_namespaces: plan.device.own_namespaces,

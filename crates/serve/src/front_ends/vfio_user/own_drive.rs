@@ -22,7 +22,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let (servers, mut sockets) = (bind(job)?, Vec::new());
     let drives = add_each(job);
     for ((server, drive), number) in servers.into_iter().zip(drives).zip(0..) {
-        let plan = plan_of(&job.plan, number);
+        let plan = plan_of(job, number);
         sockets.push(Socket {
             row: job.row,
             function: job.row.require_function(&plan)?,
@@ -59,15 +59,19 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
 
 /// Adds the drive of each socket to the control.
 pub(super) fn add_each(job: &Job<'_>) -> Vec<Arc<Drive>> {
-    let plan = |number| plan_of(&job.plan, number);
+    let plan = |number| plan_of(job, number);
     job.control.add_each(job.row, job.addresses, job.device_threads, plan)
 }
 
 /// Plan of the device behind socket `number`, from 0. A file has one owner: from the second socket on, the
-/// file name gets a number as its suffix.
-pub(super) fn plan_of(plan: &Plan, number: u32) -> Plan {
-    let mut plan = plan.numbered(number.into());
+/// file name gets a number as its suffix. The drive has the life that is kept beside its file.
+pub(super) fn plan_of(job: &Job<'_>, number: u32) -> Plan {
+    let mut plan = job.plan.numbered(number.into());
     plan.medium.number_files(number);
+    if !job.numbered {
+        plan.device.number = None;
+    }
+    plan.device.lives(job.lives[number as usize].clone());
     plan
 }
 

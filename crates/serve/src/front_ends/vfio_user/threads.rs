@@ -20,7 +20,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     let drives = add_each(job);
     let mut devices = Vec::new();
     for (number, drive) in (0..).zip(&drives) {
-        let device = ThreadedDevice::new(job.row, &plan_of(&job.plan, number), None)?;
+        let device = ThreadedDevice::new(job.row, &plan_of(job, number), None)?;
         devices.push(drive.watch(device));
     }
     let function = &job.row.require_function(&job.plan)?;

@@ -115,6 +115,8 @@ impl Setup {
             transfer_bytes_max: choice.of(&[4096, 64 << 10, 1 << 20, 4 << 20]),
             arbitration_burst: choice.of(&[None, Some(1), Some(4)]),
             number: 0,
+            names: Default::default(),
+            life: Default::default(),
             controllers: 1,
             namespaces: 1,
             own_namespaces: false,
