@@ -226,7 +226,7 @@ fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, S
 /// The cases to run: each policy, and with a shared queue each order of its lock: the plan's, if none is given.
 fn cases(plan: &Plan, only: Option<&'static str>, lock: Option<&str>) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
-    let of_plan = plan.host.sharing.map_or(LOCK_ORDERS[0].1, |sharing| sharing.order);
+    let of_plan = plan.host.sharing.as_ref().map_or(LOCK_ORDERS[0].1, |sharing| sharing.order);
     let of_plan = LOCK_ORDERS.iter().find(|(_, order)| *order == of_plan);
     let lock = lock.unwrap_or(of_plan.expect("an order of a plan").0);
     for policy in words(plan, only)? {

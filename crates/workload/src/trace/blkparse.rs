@@ -173,9 +173,8 @@ Total (sda):
     #[test]
     fn blkparse_keeps_preflush_fua_and_barrier_of_writes() {
         let of = |rwbs: &str, extent: &str| {
-            let text = format!("8,0 0 1 0.000000100 1 Q R 0 + 8 [a]\n8,0 0 1 0.1 1 m N x\n");
-            let text = text.replace("0.1 ", "0.000000100 ");
-            let text = format!("{text}8,0 0 2 0.000000200 1 Q {rwbs} {extent} [jbd2/sda-8]\n");
+            let before = "8,0 0 1 0.000000100 1 Q R 0 + 8 [a]\n8,0 0 1 0.000000100 1 m N x\n";
+            let text = format!("{before}8,0 0 2 0.000000200 1 Q {rwbs} {extent} [jbd2/sda-8]\n");
             let mut reader = Reader::new("t", text.as_bytes()).unwrap();
             let ops: Vec<_> = reader.by_ref().skip(1).map(Result::unwrap).collect();
             let left: Vec<_> = reader.left_out().keys().cloned().collect();

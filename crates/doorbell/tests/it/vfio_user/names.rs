@@ -147,7 +147,8 @@ fn keys_name_a_drive() {
     let folder = Folder::new("vfu-names-keys");
     let nguid = "00112233445566778899aabbccddeef0";
     let sets = ["device.serial=SN 7", "device.model=A drive", "device.eui64=0011223344556677"];
-    let sets = [&sets[..], &[&format!("device.nguid={nguid}")]].concat();
+    let nguid = format!("device.nguid={nguid}");
+    let sets = [&sets[..], &[nguid.as_str()]].concat();
     let _server = serve(&folder, &["a", "b"], &sets);
     let [(first, model, _), (second, ..)] = ["a", "b"].map(|socket| seen(&folder.path(socket)));
     assert_eq!(
