@@ -24,7 +24,6 @@ pub struct Parameter {
     pub required: bool,
 }
 
-/// Type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,
