@@ -12,6 +12,7 @@ use runtime::Span;
 use world::device::DieView;
 
 use super::Control;
+use super::clients::Place;
 use super::drive::Drive;
 use super::http::{self, HttpError, Request};
 use super::posted::Posted;
@@ -46,14 +47,14 @@ impl Metrics {
         while control.stop().wait_for(self.listener.as_fd()) {
             match self.listener.accept() {
                 // An error of the connection ends it, and nothing else.
-                Ok((stream, _)) => drop(self.client(&stream, control)),
+                Ok((stream, _)) => drop(self.client(&stream, &Place::default(), control)),
                 Err(_) => drop(control.stop().sleep(Span::ms(100))),
             }
         }
     }
 
-    fn client(&self, stream: &TcpStream, control: &Control) -> io::Result<()> {
-        http::answer(stream, 0, |request| match self.refusal(request) {
+    fn client(&self, stream: &TcpStream, place: &Place, control: &Control) -> io::Result<()> {
+        http::answer(stream, place, 0, |request| match self.refusal(request) {
             Some(status) => Err(status),
             None => Ok(("text/plain; version=0.0.4; charset=utf-8", text(control).into())),
         })
@@ -216,7 +217,9 @@ mod tests {
             Metrics::bind(address, token.map(str::to_owned)).expect("the loopback")
         };
         let (free, guarded) = (metrics(None), metrics(Some("secret")));
-        let refusal = |metrics: &Metrics, head: &str| metrics.refusal(&Request::of(head));
+        let refusal = |metrics: &Metrics, head: &str| {
+            metrics.refusal(&Request::parse(head.as_bytes()).expect("a request"))
+        };
         let get = "GET /metrics HTTP/1.1\r\n";
         assert_eq!(refusal(&free, get), None);
         let post = refusal(&free, "POST /metrics HTTP/1.1\r\n");

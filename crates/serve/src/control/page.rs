@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use super::Control;
-use super::clients::Listening;
-use super::http::{self, HttpError, Reply, Request};
+use super::clients::{Listening, Place};
+use super::http::{self, HttpError, Reply, Request, without_prefix};
 use super::socket::{LINE_BYTES_MAX, answer};
 
 const PAGE: &str = include_str!("page.html");
@@ -46,16 +46,17 @@ impl Page {
             accept: &|| self.listener.accept().map(|(stream, _)| stream),
             shutdown: TcpStream::shutdown,
         };
-        listening.serve(control, |stream| self.client(stream, control, report));
+        listening.serve(control, |stream, place| self.client(stream, place, control, report));
     }
 
     fn client(
         &self,
         stream: &TcpStream,
+        place: &Place,
         control: &Control,
         report: &(dyn Fn(&str, Option<&str>) + Sync),
     ) -> io::Result<()> {
-        http::answer(stream, LINE_BYTES_MAX, |request| self.reply(request, control, report))
+        http::answer(stream, place, LINE_BYTES_MAX, |request| self.reply(request, control, report))
     }
 
     fn reply(
@@ -85,8 +86,10 @@ impl Page {
             (_, "/" | "/rpc") => return Some("405 Method Not Allowed"),
             _ => return Some("404 Not Found"),
         }
-        let host = request.header("host");
-        let is_ours = |origin: &str| origin.strip_prefix("http://") == host;
+        let host = request.header("host").unwrap_or_default();
+        let is_ours = |origin: &str| {
+            without_prefix(origin, "http://").is_some_and(|own| own.eq_ignore_ascii_case(host))
+        };
         if request.header("x-doorbell").is_none() || !request.header("origin").is_none_or(is_ours) {
             return Some("403 Forbidden");
         }
@@ -106,7 +109,9 @@ mod tests {
             Page::bind(address, token.map(str::to_owned)).expect("the loopback")
         };
         let (free, guarded) = (page(None), page(Some("secret")));
-        let refusal = |page: &Page, head: &str| page.refusal(&Request::of(head));
+        let refusal = |page: &Page, head: &str| {
+            page.refusal(&Request::parse(head.as_bytes()).expect("a request"))
+        };
         let host = "Host: 127.0.0.1:8\r\n";
         let ours = format!("{host}X-Doorbell: 1\r\n");
         let post = "POST /rpc HTTP/1.1\r\n";
@@ -114,6 +119,9 @@ mod tests {
         assert_eq!(refusal(&guarded, &format!("GET / HTTP/1.1\r\n{host}")), None);
         assert_eq!(refusal(&free, &format!("{post}{ours}")), None);
         let origin = format!("{post}{ours}Origin: http://127.0.0.1:8\r\n");
+        assert_eq!(refusal(&free, &origin), None);
+        let origin =
+            format!("{post}x-doorbell:1\r\nhost: LOCALHOST:8\r\nOrigin: HTTP://localhost:8\r\n");
         assert_eq!(refusal(&free, &origin), None);
         for (head, status) in [
             (format!("{post}{host}"), "403 Forbidden"),

@@ -1,7 +1,8 @@
 //! The control socket: JSON-RPC 2.0, one object a line.
 //!
 //! A client has limits on the length of a line, the time between two, and the time that it takes a reply. At
-//! the limit of clients the oldest is disconnected. Nothing here is on the path of a command.
+//! the limit of clients the oldest without a request in progress is disconnected. Nothing here is on the path
+//! of a command.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -16,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Control;
-use super::clients::Listening;
+use super::clients::{Listening, Place};
 use super::verbs::{Failed, perform};
 
 /// Maximum length of a request.
@@ -49,12 +50,13 @@ impl ControlSocket {
             accept: &|| self.listener.accept(),
             shutdown: UnixStream::shutdown,
         };
-        listening.serve(control, |stream| client(stream, control, report));
+        listening.serve(control, |stream, place| client(stream, place, control, report));
     }
 }
 
 fn client(
     stream: &UnixStream,
+    place: &Place,
     control: &Control,
     report: &(dyn Fn(&str, Option<&str>) + Sync),
 ) -> io::Result<()> {
@@ -63,9 +65,11 @@ fn client(
     loop {
         while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = buffer.drain(..=end).collect();
+            place.keep(true);
             if let Some(reply) = answer(&line, control, report, &|_| true) {
                 (&mut &*stream).write_all(format!("{reply}\n").as_bytes())?;
             }
+            place.keep(false);
             since = STD_CLOCK.now();
         }
         if buffer.len() >= LINE_BYTES_MAX {
