@@ -1,6 +1,6 @@
 //! Metrics in the text format of Prometheus, over HTTP.
 //!
-//! One client at a time, with limits on the length and the time of its request.
+//! Clients have limits on their number, and on the length and the time of a request.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,11 +8,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use device::meter::Kind;
-use runtime::Span;
 use world::device::DieView;
 
 use super::Control;
-use super::clients::Place;
+use super::clients::{Listening, Place};
 use super::drive::Drive;
 use super::http::{self, HttpError, Request};
 use super::posted::Posted;
@@ -44,13 +43,13 @@ impl Metrics {
 
     /// Serves clients until the stop is requested.
     pub fn serve(&self, control: &Control) {
-        while control.stop().wait_for(self.listener.as_fd()) {
-            match self.listener.accept() {
-                // An error of the connection ends it, and nothing else.
-                Ok((stream, _)) => drop(self.client(&stream, &Place::default(), control)),
-                Err(_) => drop(control.stop().sleep(Span::ms(100))),
-            }
-        }
+        let listening = Listening {
+            thread: "scrape",
+            socket: self.listener.as_fd(),
+            accept: &|| self.listener.accept().map(|(stream, _)| stream),
+            shutdown: TcpStream::shutdown,
+        };
+        listening.serve(control, |stream, place| self.client(stream, place, control));
     }
 
     fn client(&self, stream: &TcpStream, place: &Place, control: &Control) -> io::Result<()> {

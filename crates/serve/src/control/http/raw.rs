@@ -1,6 +1,6 @@
 //! The page and the metrics as a client of raw sockets sees them.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use crate::{Control, Metrics, Page};
@@ -155,5 +155,38 @@ fn refused_scrape_has_no_metrics() {
             assert_eq!(status(&reply), expected, "{headers}");
             assert_eq!(reply.contains("# TYPE"), expected == "200 OK", "{headers}");
         }
+    });
+}
+
+/// A scrape is answered while clients that have sent a part of a request are still connected, at most 16.
+#[test]
+fn scrape_is_answered_beside_60_slow_clients() {
+    const ROUNDS: u32 = 20;
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    );
+    served(|_, metrics| {
+        // On a busy machine the time limit of all of them may be over before the reply.
+        let was_beside = (0..ROUNDS).any(|_| {
+            let slow: Vec<_> = (0..60)
+                .map(|_| {
+                    let mut stream = TcpStream::connect(metrics).expect("it listens");
+                    stream.write_all(b"GET /m").expect("sent");
+                    stream.set_nonblocking(true).expect("a socket");
+                    stream
+                })
+                .collect();
+            let reply = reply(metrics, request.as_bytes());
+            assert_eq!(status(&reply), "200 OK");
+            let is_connected = |mut stream: &TcpStream| {
+                let read = stream.read(&mut [0; 64]);
+                read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            };
+            slow.iter().any(is_connected)
+        });
+        assert!(
+            was_beside,
+            "in {ROUNDS} rounds every reply came after the end of all slow clients"
+        );
     });
 }
