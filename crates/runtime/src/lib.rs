@@ -64,8 +64,9 @@
 //! tells the first ones that others have yet to be polled.
 //!
 //! *Wall clock.* Tasks that wait for memory are polled pass after pass; idle, the executor polls again,
-//! spins, yields, and finally sleeps for at most a millisecond, so that no change is missed for longer. If no
-//! task waits for memory, the thread sleeps until the next timer at once.
+//! spins, yields, and after a time without work sleeps ([`IdleSleep`]), for at most a set time, so that no change
+//! is missed for longer; [`unpark`](https://doc.rust-lang.org/std/thread/struct.Thread.html#method.unpark) of
+//! its thread wakes it at once. If no task waits for memory, the thread sleeps until the next timer at once.
 //!
 //! *Running inline.* When one task makes another ready (fetcher and slot, completion poller and caller),
 //! [`Rt::hand_over`] runs the other in place, one level deep, on the wall clock: a command is never queued
@@ -114,7 +115,7 @@ mod wait;
 #[cfg(feature = "std")]
 mod wall;
 
-pub use clock::WallClock;
+pub use clock::{IdleSleep, WallClock};
 pub use keys::{Key, RATE_MAX, Unit};
 pub use log::{Entry, Log};
 pub use prefetch::{prefetch, prefetch_to_write};

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::clock::LOOKS_UNTIL_IDLE;
+use crate::clock::{LOOKS_UNTIL_IDLE, Progress};
 use crate::task::TaskId;
 use crate::time::{Span, Time};
 
@@ -13,6 +13,9 @@ const TURNS_BETWEEN_CLOCK_READS: u32 = 128;
 
 /// Patient tasks are polled once in this number of passes, unless all tasks are patient.
 const PATIENT_EVERY: u32 = 32;
+
+/// Value of [`Pass::idle`] from the first sleep on, until there is work.
+const ASLEEP: u32 = 1 << 31;
 
 /// State of the current pass.
 pub(crate) struct Pass {
@@ -97,15 +100,27 @@ impl Pass {
     /// Ends a pass that made `progress` or checked without success, `looks` times for each task.
     pub(crate) fn end(
         &mut self,
-        (progress, looks): (bool, u32),
+        (progress, looks): (Progress, u32),
         any_ready: bool,
         next_timer: Time,
     ) -> Ended {
+        let progress = match progress {
+            Progress::Nothing => any_ready,
+            Progress::Timers => any_ready || self.idle < ASLEEP,
+            Progress::Work => true,
+        };
         self.idle = if progress { 0 } else { self.idle.saturating_add(looks) };
         let deaf = self.again.is_empty() && self.patient.is_empty() && !any_ready;
         // A timer armed since the clock was last read may be near.
         let reads_clock = deaf || self.until_clock_read == 0 || next_timer < self.next_timer;
         Ended { idle: self.idle, deaf, reads_clock }
+    }
+
+    /// The executor sleeps: in the next pass every task has a turn, because any of them may wait for what has
+    /// happened meanwhile.
+    pub(crate) fn sleeps(&mut self) {
+        self.idle = self.idle.max(ASLEEP);
+        self.until_patient = 1;
     }
 
     /// Decides when to read the clock again.

@@ -16,7 +16,7 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
-use crate::clock::{Clock, WallClock};
+use crate::clock::{Clock, Idle, IdleSleep, Progress, WallClock};
 use crate::log::{Entry, Log};
 use crate::pass::Pass;
 use crate::rng::Rng;
@@ -66,7 +66,8 @@ pub(crate) struct Core {
     /// Count of timed events at which the watcher is woken, before the next timer fires.
     pub watched_event: Cell<u64>,
     event_watcher: Cell<TaskId>,
-    pub progress: Cell<bool>,
+    pub progress: Cell<Progress>,
+    pub idle: Idle,
     /// Waker of tasks that are polled alone in their turn.
     pub straight: &'static Waker,
     /// True in virtual time, if such a task may continue in place.
@@ -117,7 +118,8 @@ impl Rt {
             timed_events: Cell::new(0),
             watched_event: Cell::new(u64::MAX),
             event_watcher: Cell::new(OUTSIDE),
-            progress: Cell::new(false),
+            progress: Cell::new(Progress::Nothing),
+            idle: Idle::new(),
             straight,
             in_place,
             shuffled: Cell::new(false),
@@ -315,7 +317,17 @@ impl Rt {
     /// Reports to the idle back-off that something happened in this pass.
     #[inline]
     pub fn progress(&self) {
-        self.0.progress.set(true);
+        self.0.progress.set(Progress::Work);
+    }
+
+    /// Sets when the executor sleeps.
+    pub fn sleep_when_idle(&self, sleep: IdleSleep) {
+        self.0.idle.sleep.set(sleep);
+    }
+
+    /// Number of times that it has slept because it was idle.
+    pub fn idle_sleeps(&self) -> u64 {
+        self.0.idle.sleeps.get()
     }
 
     /// Lets every other ready task run once.

@@ -3,14 +3,21 @@
 //! No event wakes a task that waits for memory, so it is polled repeatedly. Its latency is the duration of
 //! a pass, so a pass is kept short: the clock is read once in many turns while no timer is near, a task
 //! idle for long is polled every 32nd pass, and a task that waits alone checks several times in its turn.
+//!
+//! After a time without work the thread sleeps in the kernel ([`IdleSleep`]). Timers that fire meanwhile are
+//! no work, unless the tasks that they wake make others ready. After a sleep every task has a turn.
 
-use crate::clock::{LOOKS_UNTIL_IDLE, WallClock};
+use crate::clock::{IdleSleep, LOOKS_UNTIL_IDLE, Progress, WallClock};
 use crate::pass::Ended;
 use crate::rt::Rt;
 use crate::task::{Parked, TaskId};
+use crate::time::Span;
 
 /// Checks in the turn of a task that waits alone.
 const LOOKS_ALONE: u32 = 16;
+
+/// Typical overrun of a sleep that a timer ends: waking takes time. The executor polls until the timer.
+const SLEEP_LATE: Span = Span::us(80);
 
 /// Waits per pass that may end as soon as they begin: more than occur in any pass that ends by itself.
 const LUCK_OF_A_PASS: u32 = 256;
@@ -31,7 +38,7 @@ impl Rt {
     /// Ends a pass: fires due timers, backs off if nothing happened, and begins the next.
     fn next_pass(&self, clock: &'static dyn WallClock) {
         let any_ready = !self.0.ready.borrow().is_empty();
-        let progress = self.0.progress.replace(false) || any_ready;
+        let progress = self.0.progress.replace(Progress::Nothing);
         let Ended { idle, deaf, reads_clock } = self.0.pass.borrow_mut().end(
             (progress, self.looks()),
             any_ready,
@@ -42,7 +49,10 @@ impl Rt {
         }
         match deaf {
             true if self.0.ready.borrow().is_empty() => clock.sleep_for(self.0.next_timer.get()),
-            false if idle >= LOOKS_UNTIL_IDLE => clock.idle(idle, self.0.next_timer.get()),
+            // A timer may have made a task ready since the pass ended.
+            false if idle >= LOOKS_UNTIL_IDLE && self.0.ready.borrow().is_empty() => {
+                self.idle(clock, idle);
+            }
             _ => {}
         }
         let ready = self.0.ready.borrow().len();
@@ -51,12 +61,34 @@ impl Rt {
         self.0.luck.set(LUCK_OF_A_PASS);
     }
 
+    /// Spins or yields after `looks` checks without success; sleeps after the set time without work, until
+    /// shortly before the next timer.
+    #[inline(never)]
+    fn idle(&self, clock: &'static dyn WallClock, looks: u32) {
+        let (now, idle) = (clock.now(), &self.0.idle);
+        if looks < LOOKS_UNTIL_IDLE + LOOKS_ALONE {
+            idle.since.set(now);
+        }
+        let IdleSleep { after, longest } = idle.sleep.get();
+        let is_due = after.is_some_and(|after| now.since(idle.since.get()) >= after);
+        let left = self.0.next_timer.get().since(now);
+        if !is_due || left <= SLEEP_LATE {
+            return clock.idle(looks);
+        }
+        idle.sleeps.set(idle.sleeps.get() + 1);
+        self.0.pass.borrow_mut().sleeps();
+        clock.sleep(longest.min(Span(left.0 - SLEEP_LATE.0)));
+        self.read_clock(clock);
+    }
+
     fn read_clock(&self, clock: &'static dyn WallClock) {
         let now = clock.now();
         loop {
             let fired = self.0.timers.borrow_mut().fire(now);
             let Some((_, task, foreign)) = fired else { break };
-            self.progress();
+            if self.0.progress.get() == Progress::Nothing {
+                self.0.progress.set(Progress::Timers);
+            }
             self.fired(Parked::new(task, foreign));
         }
         let next = self.0.timers.borrow().next_at();

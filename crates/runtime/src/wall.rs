@@ -38,11 +38,7 @@ const WATCHED: Duration = Duration::from_millis(20);
 /// Checks after which the thread yields between checks instead of pausing the processor: 100 to 200 us.
 /// With more busy threads than cores, the peer may be waiting for this core.
 const SPINS: u32 = 4_000;
-/// Checks spent yielding before the thread sleeps: some tenths of a second, so that a request after a short
-/// pause does not pay for a wake-up.
-const YIELDS: u32 = 400_000;
-/// Range of the sleep, which grows with idle time; it bounds the latency added by a wake-up.
-const SLEEP_MIN: Span = Span::us(20);
+/// The longest sleep if no task waits for memory.
 const SLEEP_MAX: Span = Span::ms(1);
 /// Typical overrun of a sleep: Linux gives a thread's timers 50 us of slack (prctl(2), PR_SET_TIMERSLACK),
 /// and waking takes time.
@@ -67,18 +63,20 @@ impl WallClock for StdClock {
         }
     }
 
-    /// Spins, then yields, then sleeps. A sleep ends by itself, so no wake-up is lost: at worst it is late
-    /// by one sleep.
-    fn idle(&self, looks: u32, until: Time) {
+    fn idle(&self, looks: u32) {
         if looks < SPINS {
             std::hint::spin_loop();
-        } else if looks < SPINS + YIELDS {
-            std::thread::yield_now();
         } else {
-            let growth = u64::from((looks - SPINS - YIELDS) / 64 + 1);
-            let sleep = (SLEEP_MIN * growth).min(SLEEP_MAX).min(until.since(self.now()));
-            std::thread::sleep(Duration::from_nanos(sleep.as_ns()));
+            std::thread::yield_now();
         }
+    }
+
+    /// [`unpark`](std::thread::Thread::unpark) ends the sleep, also if it is called before. Without it the
+    /// sleep ends by itself, so no wake-up is lost: at worst it is late by one sleep.
+    fn sleep(&self, span: Span) {
+        std::thread_local!(static IS_EXACT: () = be_exact());
+        IS_EXACT.with(|()| ());
+        std::thread::park_timeout(Duration::from_nanos(span.as_ns()));
     }
 
     /// Sleeps until shortly before `until`, then spins.
@@ -91,6 +89,13 @@ impl WallClock for StdClock {
             std::hint::spin_loop();
         }
     }
+}
+
+/// Ends this thread's sleeps when they are over: Linux lets them take 50 us longer, to end several at once.
+fn be_exact() {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // Otherwise sleeps are longer, and nothing else.
+    let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
 }
 
 /// Pairs of reads of both clocks: on a busy machine a thread may lose its core between two, for longer than

@@ -153,9 +153,11 @@ fn watch_flushes(alarm: &Alarm, name: &str, device: &Device) {
 }
 
 /// An executor for a device: with a table of request traces, if it is watched.
-pub(crate) fn executor(row: &Row, watched: bool) -> Rt {
+pub(crate) fn executor(row: &Row, plan: &Plan, watched: bool) -> Rt {
     let traces = watched.then(|| device::meter::traces(row.stages));
-    device::meter::beside_traces(&Rt::live(&STD_CLOCK, traces, Log::Off))
+    let rt = device::meter::beside_traces(&Rt::live(&STD_CLOCK, traces, Log::Off));
+    rt.sleep_when_idle(plan.device.idle);
+    rt
 }
 
 /// Result of a check in a pass of the executor.

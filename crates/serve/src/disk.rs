@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::task::Poll;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
-use runtime::{Either, Pool, Rt, race};
+use runtime::{Either, IdleSleep, Pool, Rt, Span, race};
 use wire::Lba;
 
 use crate::control::{Control, Drive, executor};
@@ -26,6 +26,10 @@ use world::{self, RunError};
 
 /// Maximum operations in flight. Each takes host memory for one transfer at a time.
 const UNDER_WAY: usize = 256;
+
+/// The longest sleep of an idle drive. Orders and requests wake it; what does not, as a stop of the server and the
+/// end of its last client, it sees after that.
+const SLEEP_MAX: Span = Span::ms(10);
 
 /// An operation on whole blocks.
 pub enum Operation {
@@ -73,6 +77,8 @@ pub struct Client {
     orders: Sender<Order>,
     tell: Sender<Done>,
     cuts: u32,
+    /// That of the drive, which may sleep.
+    thread: Thread,
 }
 
 impl Client {
@@ -91,7 +97,9 @@ impl Client {
         let (tell, cuts) = (self.tell.clone(), self.cuts);
         self.orders
             .send(Order { tag, offset, operation, durable, tell, cuts })
-            .map_err(|_| RunError::Other("the drive has ended".into()))
+            .map_err(|_| RunError::Other("the drive has ended".into()))?;
+        self.thread.unpark();
+        Ok(())
     }
 
     /// Completes an operation without the drive.
@@ -147,6 +155,16 @@ impl Disk {
         plan: &Plan,
         drive: Arc<Drive>,
     ) -> Result<Disk, RunError> {
+        Disk::sleeping(row, plan, drive, SLEEP_MAX)
+    }
+
+    /// As [`controlled`](Disk::controlled), with this longest sleep of the idle drive.
+    fn sleeping(
+        row: &'static Row,
+        plan: &Plan,
+        drive: Arc<Drive>,
+        longest: Span,
+    ) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
         let plan = plan.clone();
@@ -154,7 +172,7 @@ impl Disk {
         let counted = cuts.clone();
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
             let started = Cell::new(false);
-            let result = run(row, &plan, &taken, &drive, &counted, |shape| {
+            let result = run((row, longest), &plan, &taken, &drive, &counted, |shape| {
                 if !started.replace(true) {
                     drop(ready.send(Ok(shape)));
                 }
@@ -181,7 +199,8 @@ impl Disk {
         let (tell, done) = channel();
         let orders = self.orders.clone().expect("until it is dropped");
         let cuts = self.cuts.load(Ordering::Acquire);
-        (Client { orders, tell, cuts }, done)
+        let thread = self.thread.as_ref().expect("until it is dropped").thread().clone();
+        (Client { orders, tell, cuts, thread }, done)
     }
 
     /// Ends the drive, once its clients are dropped: what was written is flushed, and its state is saved.
@@ -191,6 +210,7 @@ impl Disk {
     pub fn save(mut self) -> Result<(), RunError> {
         self.orders = None;
         let thread = self.thread.take().expect("until it is dropped");
+        thread.thread().unpark();
         thread.join().unwrap_or(Err(RunError::Panicked("the drive's thread")))
     }
 
@@ -204,6 +224,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -211,7 +232,7 @@ impl Drop for Disk {
 
 /// Runs the drive until all clients are dropped, again after each power cut.
 fn run(
-    row: &'static Row,
+    (row, longest): (&'static Row, Span),
     plan: &Plan,
     orders: &Receiver<Order>,
     drive: &Drive,
@@ -225,7 +246,8 @@ fn run(
         let count_cut = || {
             cuts.fetch_add(1, Ordering::AcqRel);
         };
-        let (after, ended) = run_once(row, kept, orders, drive, &is_lost, &count_cut, &ready)?;
+        let (after, ended) =
+            run_once((row, longest), kept, orders, drive, &is_lost, &count_cut, &ready)?;
         kept = after;
         if ended || !drive.wait_for_power() {
             return kept.save(plan);
@@ -235,7 +257,7 @@ fn run(
 
 /// Runs the drive until the power is cut, or all clients are dropped: then the second value is true.
 fn run_once(
-    row: &'static Row,
+    (row, longest): (&'static Row, Span),
     kept: MediumState,
     orders: &Receiver<Order>,
     drive: &Drive,
@@ -246,7 +268,9 @@ fn run_once(
     let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
     let shared = world::shared(row, &plan)?;
     let watched = drive.is_watched();
-    let rt = executor(row, watched);
+    let rt = executor(row, &plan, watched);
+    // Host and device are tasks of this thread: what comes from others wakes it.
+    rt.sleep_when_idle(IdleSleep { longest, ..plan.device.idle });
     let port = shared.device(&rt);
     let device = Device::start_with(row, port, kept, Clock::Wall, &plan, watched)?;
     drive.watch_flushes(&device);
@@ -391,4 +415,65 @@ fn parts<'a>(
     let blocks = u64::from(geometry.transfer_bytes_max / geometry.block_bytes);
     let parts = bytes.chunks_mut(geometry.transfer_bytes_max as usize);
     (0..).map(move |part| Lba(lba.0 + part * blocks)).zip(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// State of the drive's thread in the kernel, as in proc(5): it sleeps.
+    fn sleeps(disk: &Disk, calls: &mut u64) -> bool {
+        let name = disk.thread.as_ref().expect("it runs").thread().name().map(str::to_owned);
+        let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
+        let is_drive = |path: &Path| {
+            std::fs::read_to_string(path.join("comm"))
+                .is_ok_and(|comm| Some(comm.trim()) == name.as_deref())
+        };
+        let path = tasks.map(|task| task.path()).find(|path| is_drive(path)).expect("the drive's");
+        let status = std::fs::read_to_string(path.join("status")).expect("a thread");
+        let of = |key: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(key)).expect("a line");
+            value.trim().to_owned()
+        };
+        let count = of("voluntary_ctxt_switches:").parse().expect("a number");
+        let sleeps = of("State:").starts_with('S') && count > *calls;
+        if sleeps {
+            *calls = count;
+        }
+        sleeps
+    }
+
+    /// By itself the drive would wake after an hour.
+    #[test]
+    fn idle_drive_sleeps_and_orders_requests_and_its_end_wake_it() {
+        let sets = [
+            ("medium.capacity", "1 MiB"),
+            ("device.sleep_after", "1 us"),
+            ("host.timeout", "3600 s"),
+        ];
+        let plan = plan_for_clients(interfaces::NVME, &Plan::open("live", &sets).expect("a plan"));
+        let plan = plan.expect("for clients");
+        let control = Control::watching(plan.clone()).expect("two descriptors");
+        let drive = control.add(interfaces::NVME, Path::new("disk"), &plan, 1);
+        let disk = Disk::sleeping(interfaces::NVME, &plan, drive.clone(), Span::s(3600));
+        let disk = disk.expect("a drive");
+        let (client, done) = disk.client();
+        let mut calls = 0;
+        let mut until_it_sleeps = || {
+            while !sleeps(&disk, &mut calls) {
+                std::thread::yield_now();
+            }
+        };
+        for tag in 0..20 {
+            until_it_sleeps();
+            client.begin(tag, 0, Operation::Read(4096), false).expect("it runs");
+            let limit = std::time::Duration::from_secs(60);
+            assert_eq!(done.recv_timeout(limit).expect("an order wakes it").tag, tag);
+        }
+        until_it_sleeps();
+        assert_eq!(drive.save(), Ok(()), "a request wakes it");
+        until_it_sleeps();
+        drop(client);
+        disk.save().expect("its end wakes it");
+    }
 }

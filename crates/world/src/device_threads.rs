@@ -140,14 +140,16 @@ impl ThreadedDevice {
     }
 
     fn executor(&self) -> Rt {
-        match &self.watch {
+        let rt = match &self.watch {
             None => Rt::live(&STD_CLOCK, self.traces.clone(), Log::Off),
             // A table for each thread: its rows are named by slots, of which each thread has its own.
             Some(_) => {
                 let traces = meter::traces(self.row.stages);
                 meter::beside_traces(&Rt::live(&STD_CLOCK, Some(traces), Log::Off))
             }
-        }
+        };
+        rt.sleep_when_idle(self.plan.device.idle);
+        rt
     }
 
     fn attended<'a>(&'a self, part: &'a Part<'a>) -> Attended<'a> {

@@ -139,6 +139,7 @@ pub(super) fn on_a_thread<'scope>(
             return on_threads(&device, &shared[0], threads, &has_started, &is_to_stop);
         }
         let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
+        rt.sleep_when_idle(plan.device.idle);
         let devices = live_devices(row, &rt, &shared, plan)?;
         has_started.store(true, Ordering::Release);
         let mut before = None;

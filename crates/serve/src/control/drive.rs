@@ -235,6 +235,7 @@ impl Drive {
     pub(super) fn ask(&self) -> Result<(), String> {
         // Release: the thread that sees the count sees the settings.
         let asked = self.asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        self.wake();
         let since = STD_CLOCK.now();
         while self.is_running() && !self.places.iter().all(|place| place.has_done(asked)) {
             if STD_CLOCK.now().since(since) > ANSWER {
@@ -253,7 +254,7 @@ impl Drive {
     }
 
     /// Makes all that was written durable.
-    pub(super) fn save(&self) -> Result<(), String> {
+    pub(crate) fn save(&self) -> Result<(), String> {
         self.must_run()?;
         self.settings().save = true;
         self.ask()
@@ -336,6 +337,12 @@ impl Drive {
         settings.cuts = settings.cuts.wrapping_add(1);
         drop(settings);
         self.asked.fetch_add(1, Ordering::AcqRel);
+        self.wake();
+    }
+
+    /// Wakes device threads that sleep, to look for what was asked before.
+    fn wake(&self) {
+        self.places.iter().for_each(Place::wake);
     }
 
     /// Whether the power was cut since the devices that run began, or before: the same for all their threads,
@@ -404,6 +411,7 @@ impl Drive {
 
     /// Applies requests until the stop is requested or the power is cut. `seen` is of [`plan`](Drive::plan).
     pub(crate) async fn attend(&self, rt: &Rt, device: &Device, mut seen: u32) {
+        self.place(0).wakes_this_thread();
         self.post(rt, device);
         // A request that came while the device was started is waited for.
         self.place(0).set_done(seen);
@@ -452,6 +460,7 @@ impl Drive {
 
     /// As [`attend`](Drive::attend), for the controller of one of the clients that share a device.
     pub(crate) async fn attend_one(&self, rt: &Rt, faults: &Rc<Faults>, mut seen: u32) {
+        self.place(0).wakes_this_thread();
         loop {
             self.place(0).post(rt, faults);
             self.place(0).set_done(seen);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 
 use device::faults::Faults;
 use device::meter::{Snapshot, Totals};
@@ -52,11 +53,26 @@ pub(super) struct Place {
     /// Number of requests that the thread has applied, modulo 2^32.
     done: AtomicU32,
     posted: Mutex<Posted>,
+    /// The thread, which may sleep.
+    thread: Mutex<Option<Thread>>,
 }
 
 impl Place {
     pub fn posted(&self) -> MutexGuard<'_, Posted> {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, requests wake the calling thread.
+    pub fn wakes_this_thread(&self) {
+        let thread = Some(std::thread::current());
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+
+    /// Wakes the thread, which then looks for requests.
+    pub fn wake(&self) {
+        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
     }
 
     /// The sum over these threads.

@@ -37,6 +37,7 @@ impl Drive {
     /// pause.
     async fn attend_thread(&self, part: &Part<'_>) {
         let place = self.place(part.thread.number());
+        place.wakes_this_thread();
         loop {
             let seen = self.asked();
             if self.is_cut() {

@@ -80,7 +80,7 @@ fn session(
 ) -> Result<(End, MediumState), RunError> {
     let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
     let watched = drive.is_watched();
-    let rt = executor(job.row, watched);
+    let rt = executor(job.row, &plan, watched);
     let port = shared.device(&rt);
     let device = Device::start_with(job.row, port, kept, Clock::Wall, &plan, watched)?;
     drive.watch_flushes(&device);

@@ -3,3 +3,4 @@
 mod device_power;
 mod device_threads;
 mod hosts;
+mod idle;

@@ -79,7 +79,7 @@ fn request_that_readers_understand_differently_is_refused() {
         (get("/", ""), bad),
         ("GET / HTTP/1.0\r\n\r\n".to_owned(), "421 Misdirected Request"),
         (get("/", "Host: evil.example\r\n"), "421 Misdirected Request"),
-        // Where a body ends.
+        // End of a body.
         (post("Transfer-Encoding: chunked\r\n"), "501 Not Implemented"),
         (post("Transfer-Encoding: identity\r\n"), "501 Not Implemented"),
         (post(&format!("{length}Transfer-Encoding: chunked\r\n")), bad),
@@ -94,7 +94,7 @@ fn request_that_readers_understand_differently_is_refused() {
         (post("Content-Length: 1, 1\r\n"), bad),
         (post("Content-Length:\r\n"), bad),
         (post("Content-Length: 500\r\n"), bad),
-        // Where a line or a header ends.
+        // End of a line or a header.
         (get("/", &format!("{host}X-A: b\n")), bad),
         (format!("GET / HTTP/1.1\n{host}\n"), bad),
         (get("/", &format!("{host}X-A: b\rX-B: c\r\n")), bad),
@@ -160,7 +160,7 @@ fn refused_scrape_has_no_metrics() {
 
 /// A scrape is answered while clients that have sent a part of a request are still connected, at most 16.
 #[test]
-fn scrape_is_answered_beside_60_slow_clients() {
+fn metrics_answer_during_60_slow_clients() {
     const ROUNDS: u32 = 20;
     let request = format!(
         "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"

@@ -122,7 +122,7 @@ impl Request {
     }
 }
 
-/// What follows a prefix, which is compared in any case.
+/// The text behind a prefix, which is compared in any case.
 pub(in crate::control) fn without_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let (first, rest) = text.split_at_checked(prefix.len())?;
     first.eq_ignore_ascii_case(prefix).then_some(rest)

@@ -40,6 +40,7 @@ pub(super) fn serve(job: &Job<'_>) -> Result<(), RunError> {
     std::thread::scope(|scope| {
         let threads = one_device::threads(scope, job, |thread, take, started| {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            rt.sleep_when_idle(job.plan.device.idle);
             let ranges = one_device::ranges(job, thread);
             let divided = medium(&job.plan).and_then(|kept| {
                 Device::divide::<LiveDevice>(job.row, &rt, kept, &job.plan, &ranges)

@@ -76,6 +76,7 @@ pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> 
     std::thread::scope(|scope| {
         let threads = one_device::threads(scope, job, |thread, take, started| {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            rt.sleep_when_idle(job.plan.device.idle);
             let Some((device, controllers)) = started.with(device(job, &rt, thread)) else {
                 return Ok(());
             };

@@ -122,7 +122,7 @@ impl Socket {
     /// Runs the device for one client, restarting it at each reset, until the client has disconnected.
     fn device(&self, events: &Events<'_>, end: DeviceEnd) -> Result<(), RunError> {
         let mut kept = self.kept().take().expect("the last session has returned it");
-        let mut rt = executor(self.row, self.drive.is_watched());
+        let mut rt = executor(self.row, &self.plan, self.drive.is_watched());
         let mut port = end.port(&rt);
         let _turn = self.drive.turn();
         loop {
@@ -139,7 +139,7 @@ impl Socket {
             match why {
                 Either::First(Why::Left) | Either::Second(_) => break,
                 Either::First(Why::Reset) => {
-                    rt = executor(self.row, self.drive.is_watched());
+                    rt = executor(self.row, &self.plan, self.drive.is_watched());
                     port = port.restart(&rt);
                 }
             }
