@@ -8,7 +8,7 @@ use std::process::Command;
 use testing::root;
 
 /// Most words of the pages that people write: tokens with a letter or a digit.
-const WORDS_MAX: usize = 25_000;
+const WORDS_MAX: usize = 26_500;
 
 /// Heading of `SUMMARY.md` over the pages that are generated.
 const GENERATED: &str = "# Reference";
@@ -149,7 +149,7 @@ fn dead_links_are_found() {
 }
 
 #[test]
-fn book_has_at_most_25000_words() {
+fn book_has_at_most_26500_words() {
     // Tables that tests write are generated, as pages of reference are.
     let by_hand = |text: &str| -> String {
         let mut parts = text.split("<!-- end of ").peekable();
