@@ -5,6 +5,7 @@ mod commands;
 mod determinism;
 mod device_threads;
 mod dropped_futures;
+mod effects;
 mod faults;
 mod flash;
 mod fused;
