@@ -1,6 +1,6 @@
 //! Every example job of fio 3.33 runs in virtual time, or is refused by key and reason:
-//! `fio-3.33-examples.txt` says which, and which keys have a note. The examples are those of Debian's package fio-examples, or of the
-//! folder that `DOORBELL_FIO_EXAMPLES` names; `DOORBELL_BLESS=1` rewrites the table.
+//! `fio-3.33-examples.txt` says which, and which keys have a note. The examples are those of Debian's package
+//! fio-examples, or of the folder that `DOORBELL_FIO_EXAMPLES` names; `DOORBELL_BLESS=1` rewrites the table.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
