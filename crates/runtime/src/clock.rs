@@ -31,11 +31,15 @@ pub struct IdleSleep {
     pub after: Option<Span>,
     /// The longest sleep. A change in memory wakes nothing, and is seen after it.
     pub longest: Span,
+    /// Its own tasks change the memory that they poll, or a thread that wakes this one does. Otherwise sleeps grow
+    /// with the time without work, so that what is seen late by one is so by 1/512 of the pause at most.
+    pub woken: bool,
 }
 
 impl IdleSleep {
     /// Of an executor for which no other was set.
-    pub const DEFAULT: IdleSleep = IdleSleep { after: Some(Span::ms(100)), longest: Span::ms(1) };
+    pub const DEFAULT: IdleSleep =
+        IdleSleep { after: Some(Span::ms(100)), longest: Span::ms(1), woken: false };
 }
 
 /// State of an idle executor on the wall clock.

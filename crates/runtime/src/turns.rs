@@ -19,6 +19,9 @@ const LOOKS_ALONE: u32 = 16;
 /// Typical overrun of a sleep that a timer ends: waking takes time. The executor polls until the timer.
 const SLEEP_LATE: Span = Span::us(80);
 
+/// The shortest sleep of an idle executor that nothing wakes.
+const SLEEP_MIN: Span = Span::us(20);
+
 /// Waits per pass that may end as soon as they begin: more than occur in any pass that ends by itself.
 const LUCK_OF_A_PASS: u32 = 256;
 
@@ -69,15 +72,17 @@ impl Rt {
         if looks < LOOKS_UNTIL_IDLE + LOOKS_ALONE {
             idle.since.set(now);
         }
-        let IdleSleep { after, longest } = idle.sleep.get();
-        let is_due = after.is_some_and(|after| now.since(idle.since.get()) >= after);
+        let IdleSleep { after, longest, woken } = idle.sleep.get();
+        let pause = now.since(idle.since.get());
+        let is_due = after.is_some_and(|after| pause >= after);
         let left = self.0.next_timer.get().since(now);
         if !is_due || left <= SLEEP_LATE {
             return clock.idle(looks);
         }
         idle.sleeps.set(idle.sleeps.get() + 1);
         self.0.pass.borrow_mut().sleeps();
-        clock.sleep(longest.min(Span(left.0 - SLEEP_LATE.0)));
+        let grown = if woken { longest } else { Span(pause.0 / 512).max(SLEEP_MIN) };
+        clock.sleep(longest.min(grown).min(Span(left.0 - SLEEP_LATE.0)));
         self.read_clock(clock);
     }
 

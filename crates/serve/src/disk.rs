@@ -29,7 +29,7 @@ const UNDER_WAY: usize = 256;
 
 /// The longest sleep of an idle drive. Orders and requests wake it; what does not, as a stop of the server and the
 /// end of its last client, it sees after that.
-const SLEEP_MAX: Span = Span::ms(10);
+const SLEEP_MAX: Span = Span::ms(50);
 
 /// An operation on whole blocks.
 pub enum Operation {
@@ -270,7 +270,7 @@ fn run_once(
     let watched = drive.is_watched();
     let rt = executor(row, &plan, watched);
     // Host and device are tasks of this thread: what comes from others wakes it.
-    rt.sleep_when_idle(IdleSleep { longest, ..plan.device.idle });
+    rt.sleep_when_idle(IdleSleep { longest, woken: true, ..plan.device.idle });
     let port = shared.device(&rt);
     let device = Device::start_with(row, port, kept, Clock::Wall, &plan, watched)?;
     drive.watch_flushes(&device);

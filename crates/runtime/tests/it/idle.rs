@@ -38,7 +38,7 @@ impl WallClock for Slow {
 fn executor(after: Option<Span>, longest: Span) -> (Rt, &'static Slow) {
     let clock: &'static Slow = Box::leak(Box::default());
     let rt = Rt::live(clock, None, Log::Off);
-    rt.sleep_when_idle(IdleSleep { after, longest });
+    rt.sleep_when_idle(IdleSleep { after, longest, woken: true });
     (rt, clock)
 }
 
@@ -114,4 +114,21 @@ fn every_task_looks_after_a_sleep() {
     rt.block_on(polled(&rt, 10, || changed.get()));
     assert_eq!(looks.get(), 1, "the change of the first sleep is seen before the second");
     rt.drop_tasks();
+}
+
+/// Sleeps that nothing ends are short after a short pause.
+#[test]
+fn sleep_without_wake_is_at_most_a_512th_of_the_pause() {
+    let (rt, clock) = executor(Some(Span::ms(10)), Span::ms(1));
+    let sleep = IdleSleep { after: Some(Span::ms(10)), longest: Span::ms(1), woken: false };
+    rt.sleep_when_idle(sleep);
+    rt.block_on(polled(&rt, 100, || Time(clock.now.get()) >= Time::ZERO + Span::s(2)));
+    let (mut pause, sleeps) = (Span::ZERO, clock.sleeps.borrow());
+    for span in sleeps.iter() {
+        let most = Span::us(20).max(Span((Span::ms(11).0 + pause.0) / 500));
+        assert!(*span <= most.min(Span::ms(1)), "{span} after {pause} of sleep");
+        pause = Span(pause.0 + span.0);
+    }
+    assert_eq!(sleeps.last(), Some(&Span::ms(1)), "it grows to the longest");
+    assert!(sleeps.len() < 5_000, "{} sleeps in 2 s", sleeps.len());
 }
