@@ -172,8 +172,8 @@ impl Life {
         self.state().counts(now)
     }
 
-    /// Power comes, unless it is there. The drive's file is locked, so that no other process uses this one: it
-    /// is read again, and counts a loss of power that nothing has recorded.
+    /// Power comes, unless it is there. The drive's file is locked, so that no other process uses this one:
+    /// it is read again, and counts a loss of power that nothing has recorded.
     ///
     /// # Errors
     /// It can't be read or written.
@@ -401,10 +401,10 @@ mod tests {
         life.power_off(at(7200), false).expect("saved");
         life.power_off(at(7201), false).expect("saved");
         life.power_on(at(8000)).expect("saved");
-        assert_eq!((cycles(&life), life.counts(at(8001)).power_on_s), ((7, 5), 7201));
+        assert_eq!((cycles(&life), life.counts(at(8001)).power_on_s), ((7, 5), 7208));
         life.power_off(at(8001), true).expect("saved");
         let life = medium.life(18, 100);
-        assert_eq!((cycles(&life), life.counts(at(100)).power_on_s), ((8, 5), 7201));
+        assert_eq!((cycles(&life), life.counts(at(100)).power_on_s), ((8, 5), 7208));
     }
 
     #[test]

@@ -71,8 +71,8 @@ impl Table {
         Ok(())
     }
 
-    /// Removes a mapping. The range must be that of one mapping, as the protocol has it: not a part of one, and
-    /// not several.
+    /// Removes a mapping. The range must be that of one mapping, as the protocol has it: not a part of one,
+    /// and not several.
     ///
     /// # Errors
     /// The error number if there is no such mapping: then all of them stay.

@@ -52,7 +52,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Logs a failed command, with its Command Specific Information. Returns its status with the More bit set.
+    /// Logs a failed command, with its Command Specific Information. Returns its status with the More bit
+    /// set.
     pub(super) fn note_error(&self, job: &Job, status: Status, specific: u64) -> Status {
         let status = status.with_more();
         if status.kind() == Status::LBA_OUT_OF_RANGE && QueueKind::of(job.qid) == QueueKind::Io {

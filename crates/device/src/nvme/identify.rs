@@ -108,13 +108,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             cns::NAMESPACE_DESCRIPTORS => {
                 let (_, ns) = self.active_at(nsid)?;
-                let descriptors = IdDescriptors {
-                    eui64: Some(eui64(ns, &self.options)),
-                    nguid: Some(nguid(ns, &self.options)),
-                    csi: Some(csi::NVM),
-                    ..Default::default()
-                };
-                *page = descriptors.to_bytes();
+                let (eui64, nguid) = (eui64(ns, &self.options), nguid(ns, &self.options));
+                let (eui64, nguid, csi) = (Some(eui64), Some(nguid), Some(csi::NVM));
+                *page = IdDescriptors { eui64, nguid, csi, ..Default::default() }.to_bytes();
             }
             cns::COMMAND_SET_NAMESPACE => {
                 self.active_at(nsid)?;

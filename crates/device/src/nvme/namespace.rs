@@ -356,8 +356,8 @@ impl Namespaces {
         })
     }
 
-    /// Allocates space for a new namespace of `lbas` logical blocks: a namespace is one run of blocks. Does not
-    /// create it.
+    /// Allocates space for a new namespace of `lbas` logical blocks: a namespace is one run of blocks. Does
+    /// not create it.
     ///
     /// # Errors
     /// The medium blocks that are missing in one run: as many as asked for.
