@@ -82,8 +82,8 @@ pub struct Survived {
     /// Blocks read and verified.
     pub blocks: u64,
     pub collected: u64,
-    /// Sequences on a state in a file; of their ends, all included in `cuts`: kills of the process, power losses
-    /// of the host, and stops of the process.
+    /// Sequences on a state in a file; of their ends, all included in `cuts`: kills of the process, power
+    /// losses of the host, and stops of the process.
     pub sequences: u64,
     pub kills: u64,
     pub hosts: u64,

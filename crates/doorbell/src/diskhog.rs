@@ -223,7 +223,7 @@ fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, S
     Ok(all.filter(|word| only.is_none_or(|only| only == *word)).collect())
 }
 
-/// The cases to run: each policy, and with a shared queue each order of its lock: the plan's, if none is given.
+/// The cases to run: each policy, and with a shared queue each order of its lock, by default the plan's.
 fn cases(plan: &Plan, only: Option<&'static str>, lock: Option<&str>) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
     let of_plan = plan.host.sharing.as_ref().map_or(LOCK_ORDERS[0].1, |sharing| sharing.order);

@@ -17,8 +17,8 @@ pub(super) struct PowerCuts {
     /// Number of power cuts
     #[arg(long, default_value_t = 2_000)]
     cuts: u64,
-    /// Instead, run this many sequences of power cuts, kills, stops and power losses of the host, with the state in
-    /// a file among the temporary ones
+    /// Instead, run this many sequences of power cuts, kills, stops and power losses of the host, with the
+    /// state in a file among the temporary ones
     #[arg(long, value_name = "N", conflicts_with = "cuts")]
     sequences: Option<u64>,
     /// Seed of every RNG

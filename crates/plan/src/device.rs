@@ -59,8 +59,8 @@ pub struct Device {
     pub idle: IdleSleep,
 }
 
-/// When it sleeps without other keys, which is assumed: after a pause longer than those between the commands of a
-/// load. Sleeps of 20 us cost some 20 us of processor time each in a guest, 1 ms is 2 % of it.
+/// When it sleeps without other keys, which is assumed: after a pause longer than those between the commands
+/// of a load. Sleeps of 20 us cost some 20 us of processor time each in a guest, 1 ms is 2 % of it.
 const IDLE: IdleSleep = IdleSleep { after: Some(Span::ms(10)), longest: Span::ms(1), woken: false };
 
 pub(super) fn read(fields: Fields<'_>) -> Option<Device> {

@@ -31,8 +31,8 @@ pub struct IdleSleep {
     pub after: Option<Span>,
     /// The longest sleep. A change in memory wakes nothing, and is seen after it.
     pub longest: Span,
-    /// Its own tasks change the memory that they poll, or a thread that wakes this one does. Otherwise sleeps grow
-    /// with the time without work, so that what is seen late by one is so by 1/512 of the pause at most.
+    /// Its own tasks change the memory that they poll, or a thread that wakes this one does. Otherwise sleeps
+    /// grow with the time without work: a change is seen late by at most 1/512 of it.
     pub woken: bool,
 }
 

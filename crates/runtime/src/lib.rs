@@ -64,8 +64,8 @@
 //! tells the first ones that others have yet to be polled.
 //!
 //! *Wall clock.* Tasks that wait for memory are polled pass after pass; idle, the executor polls again,
-//! spins, yields, and after a time without work sleeps ([`IdleSleep`]), for at most a set time, so that no change
-//! is missed for longer; [`unpark`](https://doc.rust-lang.org/std/thread/struct.Thread.html#method.unpark) of
+//! spins, yields, and after a time without work sleeps ([`IdleSleep`]), for at most a set time, so that no
+//! change is missed for longer; an `unpark` of
 //! its thread wakes it at once. If no task waits for memory, the thread sleeps until the next timer at once.
 //!
 //! *Running inline.* When one task makes another ready (fetcher and slot, completion poller and caller),

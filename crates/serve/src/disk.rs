@@ -27,8 +27,8 @@ use world::{self, RunError};
 /// Maximum operations in flight. Each takes host memory for one transfer at a time.
 const UNDER_WAY: usize = 256;
 
-/// The longest sleep of an idle drive. Orders and requests wake it; what does not, as a stop of the server and the
-/// end of its last client, it sees after that.
+/// The longest sleep of an idle drive. Orders and requests wake it; what does not, as a stop of the server
+/// and the end of its last client, it sees after that.
 const SLEEP_MAX: Span = Span::ms(50);
 
 /// An operation on whole blocks.

@@ -71,7 +71,8 @@ pub struct RunResult {
     /// Use of each power state in the measured window, if the plan has any and the device is in this
     /// process.
     pub power: Vec<StateUse>,
-    /// Flash statistics, counts in the measured window and the state at the end, if there is flash and the device is in this process.
+    /// Flash statistics, counts in the measured window and the state at the end, if there is flash and the
+    /// device is in this process.
     pub flash: Option<FlashStats>,
     /// Time series, if one was requested.
     pub series: Option<TimeSeries>,

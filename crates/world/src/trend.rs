@@ -6,7 +6,7 @@ use runtime::Span;
 
 /// Length of the first intervals.
 const INTERVAL: Span = Span::ms(1);
-/// When there are that many samples, every other one is dropped, and intervals are twice as long from then on.
+/// With that many samples, every other one is dropped, and intervals are twice as long from then on.
 const SAMPLES_MAX: usize = 65;
 /// Fewer intervals show no trend.
 const INTERVALS_LEAST: usize = 8;
@@ -21,7 +21,7 @@ pub(crate) struct Samples {
     counters: Vec<Counters>,
 }
 
-/// Units that the drive programmed for the host per second, in the first half of the window and in the second.
+/// Units programmed for the host per second, in the first half of the window and in the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Falling {
     pub first: u64,

@@ -452,7 +452,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             faults,
             options,
         });
-        controller.join_life();
         controller.begin();
         controller
     }
@@ -472,6 +471,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     fn begin(self: &Rc<Self>) {
+        self.join_life();
         if !self.is_other() {
             self.publish_read_only();
         }

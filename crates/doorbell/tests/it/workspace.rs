@@ -74,6 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "bus",
             "media",
             "device",
+            "ftl",
             "host",
             "workload",
             "conformance",
@@ -177,6 +178,7 @@ const OWN_CONTEXT: &[&str] = &[
     "crates/device/src/worker.rs",
     "crates/host-flash/src/disk.rs",
     "crates/campaign/src/measure.rs",
+    "crates/runtime/src/pauses.rs",
     "crates/runtime/src/rt.rs",
     "crates/runtime/src/sleep.rs",
 ];

@@ -33,6 +33,7 @@ mod inspect;
 mod journal;
 mod laid;
 mod read;
+mod state;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -45,6 +46,7 @@ use buffer::Buffer;
 use die::Die;
 pub use die_fault::DieFault;
 pub use inspect::DieView;
+pub use state::ChipState;
 
 /// Stages recorded by chips: waiting for a die that is busy with host operations, or with GC; the array
 /// operation; waiting for a channel; the transfer; the decoder.
@@ -146,46 +148,12 @@ impl Counts {
     }
 }
 
-/// State after power-off: the flash, and the buffer if it is protected.
-pub struct ChipState {
-    nand: Nand,
-    buffer: Option<Buffer>,
-}
-
-impl ChipState {
-    /// The flash, for changes other than by its operations.
-    pub fn nand_mut(&mut self) -> &mut Nand {
-        &mut self.nand
-    }
-
-    /// The flash.
-    pub fn nand(&self) -> &Nand {
-        &self.nand
-    }
-
-    /// Copy-on-write copy: it uses memory only for differences.
-    pub fn fork(&self) -> ChipState {
-        ChipState { nand: self.nand.fork(), buffer: self.buffer.clone() }
-    }
-
-    /// The flash alone; discards the buffer.
-    pub fn into_nand(self) -> Nand {
-        self.nand
-    }
-}
-
-impl From<Nand> for ChipState {
-    fn from(nand: Nand) -> ChipState {
-        ChipState { nand, buffer: None }
-    }
-}
-
 impl Chips {
     /// Powers on chips, all idle: new ones, or in the state after a power cut.
     ///
     /// # Errors
-    /// Of [`Nand::undo_partial_programs`]. [`Error::BadSpec`]: a time is invalid; there are more than 32 units or planes; or the free spare bytes
-    /// of a page are fewer than [`HEADER_BYTES`] plus four per unit.
+    /// Of [`Nand::undo_partial_programs`]. [`Error::BadSpec`]: a time is invalid; there are more than 32
+    /// units or planes; or the free spare bytes of a page are fewer than [`HEADER_BYTES`] plus four per unit.
     pub fn new(rt: &Rt, state: impl Into<ChipState>, options: Options) -> Result<Chips, Error> {
         let ChipState { mut nand, buffer } = state.into();
         nand.undo_partial_programs()?;

@@ -244,8 +244,8 @@ impl Nand {
 
     fn put_in_file(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
         let blocks = self.blocks.len();
-        // Without a journal no sync makes room: a saved state does. Within a group it would end the batch, and
-        // a journal that ends there has a part of a program.
+        // Without a journal no sync makes room: a saved state does. Within a group it would end the batch,
+        // and a journal that ends there has a part of a program.
         let may_sync = self.journal.is_some() && at.page.is_multiple_of(self.spec.geometry.group);
         let pages = self.own_pages().expect("a file of pages");
         let (taken_back, waits) = (pages.is_taken_back(), pages.wants_sync(blocks));

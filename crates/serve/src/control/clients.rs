@@ -12,8 +12,8 @@ use runtime::Span;
 
 use super::Control;
 
-/// Maximum clients of a socket at a time: one more takes the place of the oldest of those whose request has not
-/// come, or of the oldest.
+/// Maximum clients of a socket at a time: one more takes the place of the oldest of those whose request has
+/// not come, or of the oldest.
 const MOST: usize = 16;
 
 /// Maximum threads: those of clients that were disconnected end soon, but not at once.

@@ -167,7 +167,7 @@ fn read_iolog_gives_ignored_pattern_settings_a_note() {
     };
     let pattern = "rw=randread\nblocksize=8k\nruntime=1\ntime_based\nnumber_ios=3\n";
     let text = format!("[j]\nread_iolog=a.log:b.log\n{pattern}");
-    assert_eq!(notes(&text), ["3:rw", "4:blocksize", "6:time_based", "2:read_iolog"]);
+    assert_eq!(notes(&text), ["2:read_iolog", "3:rw", "4:blocksize", "6:time_based"]);
     assert_eq!(notes("[j]\nread_iolog=a.log:b.log\nnumjobs=2\nruntime=1\n"), [""; 0]);
     assert_eq!(notes("[j]\niodepth=8\niodepth_batch_submit=4\n"), ["3:iodepth_batch_submit"]);
 }

@@ -43,17 +43,30 @@ fn status(reply: &str) -> &str {
     reply.lines().next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).unwrap_or("none")
 }
 
-/// Each as a reader with leniency takes it for something else.
-#[test]
-fn request_that_readers_understand_differently_is_refused() {
-    let host = "Host: 127.0.0.1:8\r\n";
-    let ours = format!("{host}X-Doorbell: 1\r\nAuthorization: bearer {TOKEN}\r\n");
-    let stop = r#"{"jsonrpc":"2.0","id":1,"method":"none"}"#;
-    let length = format!("Content-Length: {}\r\n", stop.len());
-    let post = |headers: &str| format!("POST /rpc HTTP/1.1\r\n{ours}{headers}\r\n{stop}");
-    let get = |target: &str, headers: &str| format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
-    let (ok, bad, long) = ("200 OK", "400 Bad Request", "a".repeat(9 << 10));
-    let cases = [
+const HOST: &str = "Host: 127.0.0.1:8\r\n";
+const OK: &str = "200 OK";
+const BAD: &str = "400 Bad Request";
+
+/// Headers that the page asks for.
+fn ours() -> String {
+    format!("{HOST}X-Doorbell: 1\r\nAuthorization: bearer {TOKEN}\r\n")
+}
+
+const STOP: &str = r#"{"jsonrpc":"2.0","id":1,"method":"none"}"#;
+
+fn post(headers: &str) -> String {
+    format!("POST /rpc HTTP/1.1\r\n{}{headers}\r\n{STOP}", ours())
+}
+
+fn get(target: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\n{headers}\r\n")
+}
+
+/// Requests and the status of each: hosts, and ends of bodies.
+fn hosts_and_bodies() -> Vec<(String, &'static str)> {
+    let (host, ours, ok, bad) = (HOST, ours(), OK, BAD);
+    let length = format!("Content-Length: {}\r\n", STOP.len());
+    vec![
         (post(&length), ok),
         (get("/", host), ok),
         (get("/?x=1", host), ok),
@@ -94,6 +107,13 @@ fn request_that_readers_understand_differently_is_refused() {
         (post("Content-Length: 1, 1\r\n"), bad),
         (post("Content-Length:\r\n"), bad),
         (post("Content-Length: 500\r\n"), bad),
+    ]
+}
+
+/// Requests and the status of each: ends of lines and headers.
+fn lines_and_headers() -> Vec<(String, &'static str)> {
+    let (host, bad, long) = (HOST, BAD, "a".repeat(9 << 10));
+    vec![
         // End of a line or a header.
         (get("/", &format!("{host}X-A: b\n")), bad),
         (format!("GET / HTTP/1.1\n{host}\n"), bad),
@@ -118,15 +138,21 @@ fn request_that_readers_understand_differently_is_refused() {
             format!("GET / HTTP/1.1\r\n{host}X-A: {long}{long}{long}"),
             "431 Request Header Fields Too Large",
         ),
-    ];
+    ]
+}
+
+/// Each as a reader with leniency takes it for something else.
+#[test]
+fn request_that_readers_understand_differently_is_refused() {
+    let cases = [hosts_and_bodies(), lines_and_headers()].concat();
     served(|page, _| {
         for (request, expected) in &cases {
             let reply = reply(page, request.as_bytes());
             assert_eq!(status(&reply), *expected, "{request:?}");
         }
         let not_text = reply(page, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: \xff\r\n\r\n");
-        assert_eq!(status(&not_text), bad);
-        let head = reply(page, format!("HEAD / HTTP/1.1\r\n{host}\r\n").as_bytes());
+        assert_eq!(status(&not_text), BAD);
+        let head = reply(page, format!("HEAD / HTTP/1.1\r\n{HOST}\r\n").as_bytes());
         assert!(head.ends_with("\r\n\r\n"), "a reply to HEAD has no body: {head}");
         let nothing = reply(page, b"");
         assert_eq!(nothing, "");
