@@ -110,7 +110,14 @@ mod tests {
 
     #[test]
     fn many_samples_are_thinned_to_longer_intervals() {
-        let long = samples((0..1000).map(|at| (10_000 - at, 1000 + 5 * at)));
+        let (mut now, mut long) = (Counters::default(), Samples::new(Counters::default()));
+        for ms in 0..1000 {
+            now.programmed_units += 10_000 - ms;
+            now.copied_units += (10_000 - ms) * (1000 + 5 * ms) / 1000;
+            if (ms + 1) % (long.interval.0 / INTERVAL.0) == 0 {
+                long.push(now);
+            }
+        }
         assert!(long.counters.len() < SAMPLES_MAX && long.interval == Span::ms(16));
         assert!(long.falling().is_some());
         let pairs = long.counters.windows(2).map(|pair| pair[1].since(&pair[0]).programmed_units);

@@ -24,6 +24,8 @@ const OF_PATTERN: &[&str] = &[
     "rate",
     "rate_process",
     "time_based",
+    "loops",
+    "sync",
     "fsync",
     "fdatasync",
     "end_fsync",

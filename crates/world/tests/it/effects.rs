@@ -406,6 +406,10 @@ const JOBS: &[(&str, &str, &str)] = &[
 /// Supported keys without effect on the operations of a run that is right, and why.
 const JOBS_BY_DESIGN: &[(&str, &str)] = &[
     ("description", "is text"),
+    (
+        "sync",
+        "is FUA, which takes no time on a medium without a buffer: shown by trace_sizes on flash",
+    ),
     ("verify_fatal", "shows at a mismatch, which a right drive does not have"),
     ("group_reporting", "of the report"),
     ("new_group", "of the report"),

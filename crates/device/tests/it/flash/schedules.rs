@@ -264,8 +264,8 @@ fn stages_cover_whole_flash_read() {
     }
     rt.block_on(rt.sleep(Span::ms(1)));
     let expected = [
-        (Span::ns(59_320), vec![0, 0, 51_000, 0, 8_320]),
-        (Span::ns(110_320), vec![51_000, 0, 51_000, 0, 8_320]),
+        (Span::ns(59_320), vec![0, 0, 51_000, 0, 8_320, 0]),
+        (Span::ns(110_320), vec![51_000, 0, 51_000, 0, 8_320, 0]),
     ];
     assert_eq!(*ends.borrow(), expected);
 }
