@@ -269,7 +269,6 @@ struct Board {
     ended: Signal,
     failed: RefCell<Option<HogError>>,
     behind: Vec<Option<Rc<Behind>>>,
-    request_bytes: u64,
 }
 
 /// Write-behind pieces in flight, of one core or of cores that share their queues.
@@ -325,7 +324,6 @@ impl Board {
             ended: Signal::default(),
             failed: RefCell::default(),
             behind,
-            request_bytes: hog.bytes,
         })
     }
 
@@ -336,28 +334,20 @@ impl Board {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Counts a piece that began and ended at these times by its part in the measured time: of pieces that
-    /// are in flight at its begin or end only what was transferred within, or else the rate could exceed the
-    /// device's. The series has it in the interval of its end.
-    fn note(&self, core: u32, bytes: u64, begun: Time, now: Time) {
-        let inside = now.min(self.end).0.saturating_sub(begun.max(self.begin).0);
-        let part = match now.since(begun).0 {
-            0 if self.begin <= now && now < self.end => bytes,
-            0 => 0,
-            whole => (u128::from(bytes) * u128::from(inside) / u128::from(whole)) as u64,
-        };
-        if part > 0 {
-            let (core, windows) = &mut self.cores.borrow_mut()[core as usize];
-            core.bytes += part;
-            // Latency is not recorded here.
-            let at = now.min(Time(self.end.0 - 1)).since(self.begin);
-            windows.count(at, part as u32, Span::ZERO);
+    /// Counts a completed piece in the interval of its completion.
+    fn note(&self, core: u32, bytes: u64, requests: u64, now: Time) {
+        if now < self.begin || now >= self.end {
+            return;
         }
+        let (core, windows) = &mut self.cores.borrow_mut()[core as usize];
+        core.bytes += bytes;
+        core.requests += requests;
+        // Latency is not recorded here.
+        windows.count(now.since(self.begin), bytes as u32, Span::ZERO);
     }
 
     fn stats(&self) -> Vec<CoreStats> {
         let stats = |(core, windows): (CoreStats, Windows)| CoreStats {
-            requests: core.bytes / self.request_bytes,
             series: windows.counts().iter().map(|window| window.bytes).collect(),
             ..core
         };
@@ -495,10 +485,10 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         self.port.spend(self.costs.0).await;
         let lba = self.first + place * (self.hog.bytes / self.block_bytes);
         let pieces = self.hog.bytes.div_ceil(self.piece_bytes);
+        let left = Rc::new(Cell::new(pieces));
         for piece in 0..pieces {
             let at = piece * self.piece_bytes;
             let bytes = self.piece_bytes.min(self.hog.bytes - at);
-            let begun = self.rt.now();
             self.port.spend(self.costs.1).await;
             if let Some(behind) = &self.behind {
                 behind.begin(&self.rt).await;
@@ -512,17 +502,24 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             };
             match &self.behind {
                 Some(_) => {
-                    self.board.note(self.core, bytes, begun, self.rt.now());
+                    self.note(bytes, &left);
                     // Live, a copy does not yield to the executor: without this, other tasks would starve.
                     self.rt.yield_now().await;
                 }
                 None => self.left.set(self.left.get() + 1),
             }
-            let thread = self.clone();
+            let (thread, left) = (self.clone(), left.clone());
             let lba = Lba(lba + at / self.block_bytes);
-            let of = (place, bytes, begun);
-            self.rt.spawn(async move { thread.piece(lba, buffer, of).await });
+            let of = (place, bytes);
+            self.rt.spawn(async move { thread.piece(lba, buffer, of, &left).await });
         }
+    }
+
+    /// Records that a piece of the caller's request has completed.
+    fn note(&self, bytes: u64, request: &Cell<u64>) {
+        request.set(request.get() - 1);
+        let requests = u64::from(request.get() == 0);
+        self.board.note(self.core, bytes, requests, self.rt.now());
     }
 
     fn buffer(&self) -> Result<Buffer, OutOfMemory> {
@@ -537,7 +534,13 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         }
     }
 
-    async fn piece(&self, lba: Lba, buffer: Buffer, (place, bytes, begun): (u64, u64, Time)) {
+    async fn piece(
+        &self,
+        lba: Lba,
+        buffer: Buffer,
+        (place, bytes): (u64, u64),
+        request: &Cell<u64>,
+    ) {
         let part = buffer.part(0, bytes as usize);
         if let Some(data) = &self.data {
             data.prepare(self.hog.write, place, lba, &part);
@@ -555,7 +558,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             _ => result.map_err(HogError::from),
         };
         match (result, &self.behind) {
-            (Ok(()), None) => self.board.note(self.core, bytes, begun, self.rt.now()),
+            (Ok(()), None) => self.note(bytes, request),
             (Ok(()), Some(_)) => {}
             (Err(error), _) => self.board.fail(error),
         }
