@@ -54,8 +54,8 @@ fn missing_input_is_named() {
         &folder,
         &["run", "good.fio", "--plan", "none"],
         "none: found nothing, expected a file, or one of the built-in plans dc-express, \
-         dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, flash-bridge, flash-closer, gen4, live, \
-         small-flash, tlc, vortex, vortex-disks",
+         dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, flash-bridge, \
+         flash-closer, gen4, live, small-flash, tlc, vortex, vortex-disks",
     );
     fails(
         &folder,

@@ -166,7 +166,7 @@ fn drives_of_few_superblocks_precondition_and_take_writes() {
     }
 }
 
-/// The next overwrites find whole superblocks without valid units: nothing is copied, from the first write on.
+/// The next overwrites find whole superblocks without valid units: nothing is copied from the first on.
 #[test]
 fn sequential_precondition_needs_no_copies_for_sequential_writes() {
     let shape = Shape { dies: 2, planes: 2, units: 2, ..shape(40, 16) };

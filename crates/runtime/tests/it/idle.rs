@@ -90,7 +90,7 @@ fn timers_do_not_end_the_sleep_of_an_idle_executor_and_are_in_time() {
         }
     });
     rt.block_on(polled(&rt, 100, || fired.get() == TIMERS));
-    // Before the first sleep it checks for 10 ms, and before each timer for the time that a sleep may be late.
+    // Before the first sleep it checks for 10 ms, and before each timer for as long as a sleep may be late.
     let checks = clock.checks.get();
     assert!(checks < 10_000 + TIMERS * 200, "{checks} checks: timers count as work");
     assert!(late.get() < Span::us(10), "a timer is late by {}", late.get());

@@ -1,6 +1,6 @@
-//! The law of stages: halving what a stage costs changes the latency by its share. It holds for every stage of
-//! every interface, plan and medium, alone at depth 1. Time that is charged to the wrong stage breaks it: that
-//! stage does not halve with its own keys, or changes with those of another.
+//! The law of stages: halving what a stage costs changes the latency by its share. It holds for every stage
+//! of every interface, plan and medium, alone at depth 1. Time that is charged to the wrong stage breaks it:
+//! that stage does not halve with its own keys, or changes with those of another.
 
 use std::collections::BTreeSet;
 

@@ -10,8 +10,8 @@ use workload::pattern::OpKind;
 use world::interfaces::NVME;
 use world::{Options, Warning};
 
-/// The chips of plan `tlc`, fewer and with few word lines, of which each superblock has less: the steady state
-/// is that of the number of superblocks.
+/// The chips of plan `tlc`, fewer and with few word lines, of which each superblock has less: the steady
+/// state is that of the number of superblocks.
 const TLC: &[(&str, &str)] = &[
     ("medium.flash.channels", "4"),
     ("medium.flash.dies", "1"),

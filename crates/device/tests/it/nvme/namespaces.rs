@@ -178,8 +178,8 @@ fn namespace_create_attach_detach_delete_survives_restart() {
     });
 }
 
-/// 5.17.2.1 and 5.23.1: UNVMCAP is room that a namespace gets, also where free room is in pieces, and the error
-/// log tells how much a larger one needs.
+/// 5.17.2.1 and 5.23.1: UNVMCAP is room that a namespace gets, also where free room is in pieces, and the
+/// error log has the bytes that a larger one needs.
 #[test]
 fn unvmcap_can_be_allocated_and_error_log_has_the_bytes_needed() {
     several(4).run(async |mut w: World| {

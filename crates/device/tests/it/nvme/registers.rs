@@ -167,8 +167,8 @@ fn shutdown_flushes_medium_and_sets_shst() {
     }
 }
 
-/// 3.6.1, 3.6.2: after a shutdown a controller executes commands only once it was reset, on any of its threads;
-/// what it was executing is aborted.
+/// 3.6.1, 3.6.2: after a shutdown a controller executes commands only once it was reset, on any of its
+/// threads; what it was executing is aborted.
 #[test]
 fn nothing_is_executed_between_a_shutdown_and_the_reset() {
     for (threads, shn) in [(1, Cc::SHN_NORMAL), (3, Cc::SHN_NORMAL), (3, Cc::SHN_ABRUPT)] {

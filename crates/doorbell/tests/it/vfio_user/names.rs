@@ -1,4 +1,4 @@
-//! Names and counts of served drives: a host rejects a drive that has another's names, and knows it by its own.
+//! Names and counts of served drives. A host rejects a drive with the names of another.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,8 +23,8 @@ const AT: u64 = BASE + 2 * PAGE;
 /// Offset of the Device Serial Number capability: the first of the extended configuration space.
 const EXTENDED: u64 = 0x100;
 
-/// The names of a drive: serial number, NQN, EUI-64 and NGUID of the namespace, and the function's Device Serial
-/// Number.
+/// The names of a drive: serial number, NQN, EUI-64 and NGUID of the namespace, and the function's Device
+/// Serial Number.
 type Names = [String; 5];
 
 fn serve(folder: &Folder, sockets: &[&str], sets: &[&str]) -> Server {
@@ -111,8 +111,8 @@ fn key_numbers_the_drives_of_a_server() {
     }
 }
 
-/// A drive with a file is the same one on any socket, after a kill too; another file is another drive, and so is
-/// a copy, unless it was copied with what is kept beside it.
+/// A drive with a file is the same one on any socket, after a kill too; another file is another drive, and so
+/// is a copy, unless it was copied with what is kept beside it.
 #[test]
 fn names_and_counts_are_those_of_the_file() {
     let folder = Folder::new("vfu-names-file");

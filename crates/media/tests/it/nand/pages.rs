@@ -155,7 +155,7 @@ fn changed_row_is_an_error_that_names_file_and_row() {
     }
 }
 
-/// Rows that changed, and a file that lost its end: with all records in the journal, in the state, or in both.
+/// Rows that changed, and a file that lost its end: all records in the journal, in the state, or in both.
 #[test]
 fn repair_gives_up_rows_that_changed_or_are_missing() {
     for (case, saved_after) in [("journal", 0), ("state", 8), ("both", 5)] {
