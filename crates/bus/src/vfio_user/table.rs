@@ -55,7 +55,6 @@ impl Table {
     /// Adds a mapping.
     ///
     /// The error number, with the mapping, if it overlaps another or the table is full.
-    /// The number of the error, with the mapping, if it overlaps another or there are too many.
     pub fn insert(&mut self, mapping: Mapping) -> Result<(), (u32, Mapping)> {
         let place = self.mappings.partition_point(|known| known.at < mapping.at);
         let end = mapping.at + mapping.bytes;

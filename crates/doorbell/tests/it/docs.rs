@@ -84,11 +84,11 @@ fn jobs_page_lists_every_key() {
          variable, and `include FILE`\ntakes the lines of another file, sought beside the file that \
          includes it, then in the working directory.\n\n\
          Four things differ from fio. A run is reproducible from its seed (`--seed`), including the \
-         order of operations.\nA recording (`read_iolog`) is played onto the one device: its files \
-         are concatenated, and a trim is narrowed to\nwhole blocks. A variable that is not set is an \
+         order of operations.\nA recording (`read_iolog`) is played onto the one device: its devices \
+         are concatenated, and a trim is narrowed to\nwhole blocks; keys of a pattern beside it get a note. A variable that is not set is an \
          error, not an empty text. The ranks of zipf and pareto are scattered\nby a permutation \
-         instead of a hash, so that no two share a place; the clones of a job, its reads and its \
-         writes have the\nsame hot places.\n",
+         instead of a hash, so that no two share a place; all jobs of one distribution, their reads and \
+         their writes have\nthe same hot places.\n",
     );
     let mut section = |title: &str, column: &str, row: &dyn Fn(&Kind) -> Option<String>| {
         write!(page, "\n## {title}\n\n| key | meaning | {column} |\n|---|---|---|\n").unwrap();
