@@ -20,8 +20,8 @@ use crate::nvme::Counters;
 
 /// The first line of the file.
 const HEAD: &str = "doorbell drive 1";
-/// Its last: a file without it is not whole.
-const END: &str = "end";
+/// The name in its last line, of the checksum of all before: CRC-32C.
+const CHECKSUM: &str = "crc32c";
 
 macro_rules! counts {
     ($($name:ident: $what:literal;)*) => {
@@ -114,11 +114,35 @@ impl Default for Life {
     }
 }
 
+/// Checks the file beside that of a drive, as a start does. None is as good as one that is whole.
+///
+/// # Errors
+/// It can't be read, or is none of this kind.
+pub fn check(medium: &Path) -> io::Result<()> {
+    read(&beside(medium)).map(drop)
+}
+
+/// Puts a file away that [`check`] refuses, under the name returned: the drive gets a new number at its next
+/// start.
+///
+/// # Errors
+/// It can't be renamed.
+pub fn put_away(medium: &Path) -> io::Result<PathBuf> {
+    let file = beside(medium);
+    let name = |number: u32| match number {
+        1 => file.with_added_extension("damaged"),
+        _ => file.with_added_extension(format!("damaged.{number}")),
+    };
+    let kept = (1..).map(name).find(|name| !name.exists()).expect("numbers do not end");
+    std::fs::rename(&file, &kept).map_err(|error| named(&kept, error))?;
+    Ok(kept)
+}
+
 /// The name of the file beside that of a drive.
 pub fn beside(medium: &Path) -> PathBuf {
-    let mut name = medium.as_os_str().to_owned();
-    name.push(".drive");
-    name.into()
+    // Of a link, that of the drive itself: by whatever name it is opened, it is one drive.
+    let own = std::fs::canonicalize(medium).unwrap_or_else(|_| medium.to_owned());
+    own.with_added_extension("drive")
 }
 
 impl Life {
@@ -285,7 +309,9 @@ impl Kept {
         for (name, count) in Counts::NAMES.iter().zip(counts.each()) {
             let _ = writeln!(text, "{name} {count}");
         }
-        let _ = writeln!(text, "in_use {}\n{END}", u64::from(self.is_in_use));
+        let _ = writeln!(text, "in_use {}", u64::from(self.is_in_use));
+        let checksum = crc32c::crc32c(text.as_bytes());
+        let _ = writeln!(text, "{CHECKSUM} {checksum}");
         text
     }
 
@@ -298,8 +324,12 @@ impl Kept {
             *count = count_of(&mut lines, name)?;
         }
         kept.is_in_use = count_of(&mut lines, "in_use")? != 0;
-        exactly(&mut lines, END)?;
-        Ok(kept)
+        let checksum = count_of(&mut lines, CHECKSUM)?;
+        // A checksum of it all: the text made anew from what was read is the same, to the byte.
+        if kept.text() == text {
+            return Ok(kept);
+        }
+        Err(format!("checksum {checksum} does not fit what is before it"))
     }
 }
 
@@ -437,10 +467,18 @@ mod tests {
         let text = std::fs::read_to_string(&kept).expect("it was written");
         std::fs::remove_file(&kept).expect("there is one");
         assert_eq!(medium.life(2, 0).number(), 2);
+        let checksum = text.trim_end().rsplit(' ').next().expect("a last word");
+        let other = "does not fit what is before it";
         for (bad, expected) in [
             ("", "found its end, expected \"doorbell drive 1\""),
             (HEAD, "found its end, expected number and a whole number"),
-            (text.strip_suffix("end\n").expect("its end"), "found its end, expected \"end\""),
+            (
+                &text[..text.find(CHECKSUM).expect("its end")],
+                "found its end, expected crc32c and a whole number",
+            ),
+            (&text.replace("reads 0", "reads 1"), &format!("checksum {checksum} {other}")),
+            (&text.replace("reads 0", "reads +0"), &format!("checksum {checksum} {other}")),
+            (&format!("{text}\n"), &format!("checksum {checksum} {other}")),
             (
                 &text.replace("reads 0", "reads -1"),
                 "line 6: found \"reads -1\", expected reads and a whole number",
@@ -449,7 +487,20 @@ mod tests {
             std::fs::write(&kept, bad).expect("written");
             let error = Life::at(&medium.0, 3).expect_err("refused").to_string();
             assert_eq!(error, format!("{}: {expected}", kept.display()));
+            assert_eq!(check(&medium.0).expect_err("refused").to_string(), error);
         }
+        // Each time under a name of its own.
+        for ending in ["damaged", "damaged.2"] {
+            std::fs::write(&kept, "bad").expect("written");
+            let away = put_away(&medium.0).expect("renamed");
+            assert_eq!(away, kept.with_added_extension(ending));
+            assert_eq!(std::fs::read_to_string(away).expect("it is there"), "bad");
+            check(&medium.0).expect("none is good");
+        }
+        // By a link it is the same drive.
+        let link = medium.0.with_file_name("link");
+        std::os::unix::fs::symlink(&medium.0, &link).expect("a link");
+        assert_eq!(beside(&link), kept);
         // A file that is made again is a new drive, whatever is beside it.
         std::fs::write(&medium.0, []).expect("written");
         assert_eq!(Life::at(&medium.0, 4).expect("a life").number(), 4);

@@ -1,9 +1,11 @@
 //! `doorbell state`: checks, repairs and upgrades state files of flash.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use media::nand::check;
+use device::life;
+use media::nand::Lock;
+use media::nand::check::{self, Report};
 use world::device::check_mount;
 
 /// Arguments of `state`.
@@ -21,7 +23,8 @@ enum Action {
         file: PathBuf,
     },
     /// Make a damaged state usable: unreadable rows become media errors, the journal is cut before the
-    /// damage; the damaged files are kept with the suffix .damaged
+    /// damage, and names and counts that are damaged are lost; the damaged files are kept with the suffix
+    /// .damaged
     Repair {
         /// State file, not in use by a drive
         file: PathBuf,
@@ -33,6 +36,21 @@ enum Action {
     },
 }
 
+/// Checks the file of the drive's names and counts beside a state; a repair puts a damaged one away.
+fn names_and_counts(action: &Action, file: &Path, report: &mut Report) -> Result<(), String> {
+    let Err(damage) = life::check(file) else { return Ok(()) };
+    report.damage.push(damage.to_string());
+    if matches!(action, Action::Repair { .. }) {
+        let _lock = Lock::exclusive(file).map_err(|error| error.to_string())?;
+        let kept = life::put_away(file).map_err(|error| error.to_string())?;
+        let kept = kept.display();
+        report
+            .lines
+            .push(format!("names and counts of the drive are lost; their file is kept as {kept}"));
+    }
+    Ok(())
+}
+
 /// Runs the action. Returns false if damage remains.
 pub(super) fn state(typed: &State) -> Result<bool, String> {
     let (file, report) = match &typed.action {
@@ -40,7 +58,8 @@ pub(super) fn state(typed: &State) -> Result<bool, String> {
         Action::Repair { file } => (file, check::repair(file)),
         Action::Upgrade { file } => (file, check::upgrade(file)),
     };
-    let report = report.map_err(|error| error.to_string())?;
+    let mut report = report.map_err(|error| error.to_string())?;
+    names_and_counts(&typed.action, file, &mut report)?;
     report.lines.iter().for_each(|line| println!("{line}"));
     report.damage.iter().for_each(|line| println!("damage: {line}"));
     let is_check = matches!(typed.action, Action::Check { .. });
