@@ -87,7 +87,12 @@ impl WallClock for Counter {
     }
 
     /// Halts until the next interrupt, at the latest the timer's.
-    fn idle(&self, _: u32, _: Time) {
+    fn idle(&self, _: u32) {
+        cpu::idle();
+    }
+
+    /// As [`idle`](Self::idle): a shorter sleep than asked for is allowed.
+    fn sleep(&self, _: Span) {
         cpu::idle();
     }
 }
