@@ -156,7 +156,7 @@ def hostile(context):
                 ([post, host, length, ours, "Origin: null"], 403),
                 ([post, "Host: evil.example", length, ours], 421),
                 ([post, f"Host: evil.example:{port}", length, ours, f"Origin: http://evil.example:{port}"], 421),
-                ([post, length, ours], 421),
+                ([post, length, ours], 400),
                 (["OPTIONS /rpc HTTP/1.1", host, "Access-Control-Request-Headers: x-doorbell"], 405),
                 (["GET /rpc HTTP/1.1", host, ours], 405),
                 (["GET /other HTTP/1.1", host], 404),
@@ -166,10 +166,13 @@ def hostile(context):
         expect(context, call(port, "stats")["result"]["drives"][0]["paused"], False, "paused by another site")
         expect(context, call(port, "fork", file=context.path("copy"))["error"]["code"], -32601, "fork by the page")
         expect(context, os.path.exists(context.path("copy")), False, "a copy by the page")
-        # Too long, too late, or no HTTP: closed without an answer.
-        for lines, more in (([post, host, ours, "Content-Length: 99999999999"], b"x"), ([post, host, ours, "Content-Length: -1"], b""),
-                            (["x" * 20_000], b""), ([post, host, ours, "Content-Length: 10"], b"short")):
-            expect(context, status(port, lines, more), None, f"status of {lines[0][:20]} {lines[-1][:40]}")
+        # Too long, not a length, a line without an end, or too late.
+        for lines, more, expected in (
+                ([post, host, ours, "Content-Length: 99999999999"], b"x", 413),
+                ([post, host, ours, "Content-Length: -1"], b"", 400),
+                (["x" * 20_000], b"", 431),
+                ([post, host, ours, "Content-Length: 10"], b"short", 408)):
+            expect(context, status(port, lines, more), expected, f"status of {lines[0][:20]} {lines[-1][:40]}")
         crowd = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(100)]
         for one in crowd[::3]:
             one.sendall(b"GET / HT")

@@ -1,5 +1,6 @@
 """What changes or is copied of a running drive: forks, wear, breakdowns, shared drives, crowds at the control socket."""
 
+import json
 import os
 import random
 import socket
@@ -81,16 +82,16 @@ def fork(context):
         for number in range(context.count(3, 20)):
             sequence.longest_s, least = 0.0, len(sequence.written)
             copy = context.path(f"copy{number}")
-            done = subprocess.run([context.program, "ctl", path, "fork", f"copy{number}"], cwd=context.folder,
+            done = subprocess.run([context.program, "ctl", path, "--json", "fork", f"copy{number}"], cwd=context.folder,
                                   capture_output=True, text=True, timeout=120)
             context.row.tried += 1
             if done.returncode != 0:
                 context.fail("wrong", f"fork: {done.stderr}")
                 break
-            words = dict(part.split(" ", 1) for part in done.stdout.strip().split(", "))
-            context.note(f"fork: {done.stdout.strip()}; longest write {sequence.longest_s * 1e3:.0f} ms")
-            if not float(words["pause_ms"]) < 1000:
-                context.fail("wrong", f"commands waited for {words['pause_ms']} ms, expected less than 1000")
+            answer = json.loads(done.stdout)
+            context.note(f"fork: {answer['done']}; longest write {sequence.longest_s * 1e3:.0f} ms")
+            if not answer["pause_ms"] < 1000:
+                context.fail("wrong", f"commands waited for {answer['pause_ms']} ms, expected less than 1000")
             expect(context, os.path.getsize(copy), client.blocks * client.block_bytes, "length of the copy")
             with open(copy, "rb") as image:
                 def read(lba):

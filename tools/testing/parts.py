@@ -210,7 +210,7 @@ def check_fnvme():
     if has("fio"):
         run("tools/fio-matrix target/debug/libdoorbell_fio.so 1m")
         try_to(f"tools/fio-nbd {DEBUG} 1m")
-        run(f"tools/larger-than-memory {DEBUG} --size 0.5 --limit 0.375 --resident 64")
+        run(f"tools/larger-than-memory {DEBUG} --size 0.5 --limit 0.25 --resident 64")
     if has("valgrind"):
         # Leaks are the first run's to find: what the standard library keeps for the first thread is none.
         run(f"valgrind -q --error-exitcode=9 --fair-sched=yes {out}/suite 1")
