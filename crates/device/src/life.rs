@@ -325,7 +325,7 @@ impl Kept {
         }
         kept.is_in_use = count_of(&mut lines, "in_use")? != 0;
         let checksum = count_of(&mut lines, CHECKSUM)?;
-        // A checksum of it all: the text made anew from what was read is the same, to the byte.
+        // The checksum among it: the text written again from what was read is the same, to the byte.
         if kept.text() == text {
             return Ok(kept);
         }
