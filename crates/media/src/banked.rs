@@ -282,6 +282,7 @@ impl Model {
     }
 }
 
+/// Direction of a request.
 #[derive(Clone, Copy)]
 enum Way {
     Read,
