@@ -146,7 +146,7 @@ def _firmware(bench, folder):
 
 
 def kept(said):
-    """The digests of files that a guest made durable, as facts for the next."""
+    """What a guest made durable or was told, as facts for the next."""
     notes = [note.split() for note in said.notes if note.startswith("kept ")]
     return "".join(f"KEPT_{name}={digest}\n" for _, name, digest in notes)
 
@@ -185,11 +185,12 @@ def nvme(bench):
     facts = life("first", "nvme", "", 600)
     # Each life finds what the one before it left, by an end of its kind, and has an end of its own.
     if not bench.short:
-        facts = life("after-power-off", "nvme-again", f"{facts}THEN=cut\n", 120,
+        facts = life("after-power-off", "nvme-again", f"{facts}UNSAFE=0\nTHEN=cut\n", 120,
                      lambda guest, ssd: guest.kill())
-    name = "after-power-off" if bench.short else "after-a-killed-guest"
-    facts = life(name, "nvme-again", f"{facts}THEN=cut\n", 120, lambda guest, ssd: ssd.end())
-    life("after-a-killed-server", "nvme-again", f"{facts}THEN=fsck\n", 120)
+    # A power off is a shutdown in order; a drive whose guest or server is killed loses power in use.
+    name, unsafe = ("after-power-off", 0) if bench.short else ("after-a-killed-guest", 1)
+    facts = life(name, "nvme-again", f"{facts}UNSAFE={unsafe}\nTHEN=cut\n", 120, lambda guest, ssd: ssd.end())
+    life("after-a-killed-server", "nvme-again", f"{facts}UNSAFE=1\nTHEN=fsck\n", 120)
     if not bench.failed:
         image_file.unlink()
 
