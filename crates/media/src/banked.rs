@@ -282,7 +282,6 @@ impl Model {
     }
 }
 
-/// Direction of a request.
 #[derive(Clone, Copy)]
 enum Way {
     Read,
