@@ -82,7 +82,7 @@
 //! The same plan, job and seed give the same event log, byte for byte, on any machine:
 //! - one thread, one virtual clock, ties broken by sequence number;
 //! - no float, hash order, pointer, `usize` or operating-system value reaches a time, a draw or a log line.
-//!   `crates/doorbell/tests/it/workspace.rs` rejects `HashMap` in the crates below `world`, and
+//!   `crates/rules/tests/it/workspace.rs` rejects `HashMap` in the crates below `world`, and
 //!   `Instant::now` outside `wall.rs`;
 //! - random numbers come from [`Rng`], with one stream per named part, so that a new consumer shifts no
 //!   other's draws;

@@ -1,4 +1,4 @@
-//! The command, its pages and the rules of the workspace.
+//! The command and its pages.
 
 mod block_live;
 mod book;
@@ -25,4 +25,3 @@ mod sweep;
 mod trace_events;
 mod two_processes;
 mod vfio_user;
-mod workspace;

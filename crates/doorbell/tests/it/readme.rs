@@ -14,19 +14,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use crate::{book, pictures};
+use crate::pictures;
 
 /// Pages whose commands are run: those at the root, and all of the book. `DOORBELL_PAGE=docs/flash.md` runs
 /// those of one page.
 fn pages() -> Vec<String> {
-    let book = book::pages().into_iter().map(|(page, _)| format!("docs/{page}"));
+    let book = rules::pages().into_iter().map(|(page, _)| format!("docs/{page}"));
     let all = ["README.md", "ARCHITECTURE.md"].map(str::to_owned).into_iter().chain(book);
     let one = std::env::var("DOORBELL_PAGE").ok();
     all.filter(|page| one.as_ref().is_none_or(|one| one == page)).collect()
 }
-
-/// Maximum length of the README.
-const README_LINES_MAX: usize = 150;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
@@ -240,23 +237,6 @@ fn doc_examples_print_their_shown_output() {
     }
     if pages.iter().any(|(name, _)| *name == pictures::PAGE) {
         pictures::check();
-    }
-}
-
-#[test]
-fn readme_is_short_and_links_resolve() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
-    let lines = readme.lines().count();
-    assert!(lines <= README_LINES_MAX, "README.md has {lines} lines, at most {README_LINES_MAX}");
-    for name in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
-        let path = root().join(name);
-        let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        for target in targets.filter(|target| !target.contains("://")) {
-            let file = target.split('#').next().unwrap_or_default();
-            let there = file.is_empty() || path.with_file_name("").join(file).exists();
-            assert!(there, "{name}: the link to {target:?} leads nowhere");
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rules::root;
 use source::{Function, functions, line_of, masked, paths, tests_cut_out, tokens};
 
 mod pages;
@@ -95,6 +96,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fnvme", &["wire", "runtime", "bus", "device", "host", "functions", "plan", "world", "serve"]),
     ("fio-engine", &["serve", "fnvme"]),
     ("python", &["runtime", "workload", "plan", "world", "campaign", "report"]),
+    ("rules", &[]),
     (
         "testing",
         &["wire", "runtime", "bus", "media", "device", "host", "workload", "plan", "world"],
@@ -131,7 +133,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("world", &["testing"]),
     ("serve", &["testing"]),
     ("campaign", &["ftl", "testing"]),
-    ("doorbell", &["wire", "bus", "fnvme", "testing"]),
+    ("doorbell", &["wire", "bus", "fnvme", "rules", "testing"]),
 ];
 
 /// The only files that may hold `unsafe`.
@@ -209,10 +211,6 @@ const LIBRARIES: &[&str] = &[
 const COLUMNS_MAX: usize = 110;
 const LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
-}
 
 fn files_under(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

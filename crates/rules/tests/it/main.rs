@@ -1,0 +1,4 @@
+//! Rules of the sources and pages.
+
+mod book;
+mod workspace;
