@@ -13,14 +13,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use media::files::Files;
+use media::files::{Files, unused_name};
 use runtime::{Span, Time};
 
 use crate::nvme::Counters;
 
+/// Links that are followed to a drive's file: as many as Linux follows.
+const LINKS_MAX: usize = 40;
+
 /// The first line of the file.
 const HEAD: &str = "doorbell drive 1";
-/// The name in its last line, of the checksum of all before: CRC-32C.
+/// The name in its last line, of the CRC-32C of all lines before.
 const CHECKSUM: &str = "crc32c";
 
 macro_rules! counts {
@@ -122,26 +125,25 @@ pub fn check(medium: &Path) -> io::Result<()> {
     read(&beside(medium)).map(drop)
 }
 
-/// Puts a file away that [`check`] refuses, under the name returned: the drive gets a new number at its next
-/// start.
+/// Renames a file that [`check`] rejects, to the name returned: the drive gets a new number at its next start.
 ///
 /// # Errors
 /// It can't be renamed.
 pub fn put_away(medium: &Path) -> io::Result<PathBuf> {
     let file = beside(medium);
-    let name = |number: u32| match number {
-        1 => file.with_added_extension("damaged"),
-        _ => file.with_added_extension(format!("damaged.{number}")),
-    };
-    let kept = (1..).map(name).find(|name| !name.exists()).expect("numbers do not end");
+    let kept = unused_name(&file, ".damaged");
     std::fs::rename(&file, &kept).map_err(|error| named(&kept, error))?;
     Ok(kept)
 }
 
 /// The name of the file beside that of a drive.
 pub fn beside(medium: &Path) -> PathBuf {
-    // Of a link, that of the drive itself: by whatever name it is opened, it is one drive.
-    let own = std::fs::canonicalize(medium).unwrap_or_else(|_| medium.to_owned());
+    // Beside the file that a link leads to, also before that file exists: it is one drive by every name.
+    let mut own = medium.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&own) else { break };
+        own = own.with_file_name("").join(target);
+    }
     own.with_added_extension("drive")
 }
 
@@ -325,11 +327,11 @@ impl Kept {
         }
         kept.is_in_use = count_of(&mut lines, "in_use")? != 0;
         let checksum = count_of(&mut lines, CHECKSUM)?;
-        // The checksum among it: the text written again from what was read is the same, to the byte.
+        // The text that these values give has the right checksum.
         if kept.text() == text {
             return Ok(kept);
         }
-        Err(format!("checksum {checksum} does not fit what is before it"))
+        Err(format!("checksum {checksum} is wrong"))
     }
 }
 
@@ -468,7 +470,7 @@ mod tests {
         std::fs::remove_file(&kept).expect("there is one");
         assert_eq!(medium.life(2, 0).number(), 2);
         let checksum = text.trim_end().rsplit(' ').next().expect("a last word");
-        let other = "does not fit what is before it";
+        let wrong = &format!("checksum {checksum} is wrong");
         for (bad, expected) in [
             ("", "found its end, expected \"doorbell drive 1\""),
             (HEAD, "found its end, expected number and a whole number"),
@@ -476,9 +478,9 @@ mod tests {
                 &text[..text.find(CHECKSUM).expect("its end")],
                 "found its end, expected crc32c and a whole number",
             ),
-            (&text.replace("reads 0", "reads 1"), &format!("checksum {checksum} {other}")),
-            (&text.replace("reads 0", "reads +0"), &format!("checksum {checksum} {other}")),
-            (&format!("{text}\n"), &format!("checksum {checksum} {other}")),
+            (&text.replace("reads 0", "reads 1"), wrong),
+            (&text.replace("reads 0", "reads +0"), wrong),
+            (&format!("{text}\n"), wrong),
             (
                 &text.replace("reads 0", "reads -1"),
                 "line 6: found \"reads -1\", expected reads and a whole number",
@@ -497,10 +499,18 @@ mod tests {
             assert_eq!(std::fs::read_to_string(away).expect("it is there"), "bad");
             check(&medium.0).expect("none is good");
         }
-        // By a link it is the same drive.
-        let link = medium.0.with_file_name("link");
-        std::os::unix::fs::symlink(&medium.0, &link).expect("a link");
-        assert_eq!(beside(&link), kept);
+        // By a link it is the same drive, also if the link was there first; links in a circle end.
+        let [link, second, circle] =
+            ["link", "second", "circle"].map(|at| medium.0.with_file_name(at));
+        for (target, link) in [("drive.img", &link), ("link", &second), ("circle", &circle)] {
+            std::os::unix::fs::symlink(target, link).expect("a link");
+        }
+        for link in [&link, &second] {
+            assert_eq!(beside(link), kept);
+        }
+        std::fs::remove_file(&medium.0).expect("there is one");
+        assert_eq!(beside(&second), kept);
+        assert!(Life::at(&circle, 5).is_ok());
         // A file that is made again is a new drive, whatever is beside it.
         std::fs::write(&medium.0, []).expect("written");
         assert_eq!(Life::at(&medium.0, 4).expect("a life").number(), 4);

@@ -23,7 +23,7 @@ enum Action {
         file: PathBuf,
     },
     /// Make a damaged state usable: unreadable rows become media errors, the journal is cut before the
-    /// damage, and names and counts that are damaged are lost; the damaged files are kept with the suffix
+    /// damage, damaged names and counts of the drive are lost; the damaged files are kept with the suffix
     /// .damaged
     Repair {
         /// State file, not in use by a drive
@@ -36,19 +36,21 @@ enum Action {
     },
 }
 
-/// Checks the file of the drive's names and counts beside a state; a repair puts a damaged one away.
-fn names_and_counts(action: &Action, file: &Path, report: &mut Report) -> Result<(), String> {
-    let Err(damage) = life::check(file) else { return Ok(()) };
+/// Checks the file of the drive's names and counts beside a state; a repair renames a damaged one. Returns false
+/// if damage remains.
+fn names_and_counts(action: &Action, file: &Path, report: &mut Report) -> Result<bool, String> {
+    let is_repair = matches!(action, Action::Repair { .. });
+    // No drive may start meanwhile and have it.
+    let lock = is_repair.then(|| Lock::exclusive(file)).transpose();
+    let _lock = lock.map_err(|error| error.to_string())?;
+    let Err(damage) = life::check(file) else { return Ok(true) };
     report.damage.push(damage.to_string());
-    if matches!(action, Action::Repair { .. }) {
-        let _lock = Lock::exclusive(file).map_err(|error| error.to_string())?;
+    if is_repair {
         let kept = life::put_away(file).map_err(|error| error.to_string())?;
         let kept = kept.display();
-        report
-            .lines
-            .push(format!("names and counts of the drive are lost; their file is kept as {kept}"));
+        report.lines.push(format!("names and counts of the drive are lost; kept as {kept}"));
     }
-    Ok(())
+    Ok(is_repair)
 }
 
 /// Runs the action. Returns false if damage remains.
@@ -59,11 +61,12 @@ pub(super) fn state(typed: &State) -> Result<bool, String> {
         Action::Upgrade { file } => (file, check::upgrade(file)),
     };
     let mut report = report.map_err(|error| error.to_string())?;
-    names_and_counts(&typed.action, file, &mut report)?;
+    let is_check = matches!(typed.action, Action::Check { .. });
+    let remains = is_check && !report.damage.is_empty();
+    let is_whole = names_and_counts(&typed.action, file, &mut report)? && !remains;
     report.lines.iter().for_each(|line| println!("{line}"));
     report.damage.iter().for_each(|line| println!("damage: {line}"));
-    let is_check = matches!(typed.action, Action::Check { .. });
-    if is_check && !report.damage.is_empty() {
+    if !is_whole {
         return Ok(false);
     }
     // As a start does, also after a repair.

@@ -52,6 +52,38 @@ fn state_that_cannot_be_mounted_is_refused_at_start_and_by_state_check() {
     assert_eq!(std::fs::read(folder.path("drive.nand")).expect("a state"), before);
 }
 
+/// Damage in the file of names and counts is refused at start, named by `state check`, and mended by `state
+/// repair`: the contents stay, and the drive is another one.
+#[test]
+fn damaged_names_and_counts_are_refused_and_repaired() {
+    let folder = Folder::new("flash-damaged-names");
+    let start = [&["serve", "small-flash", "--shm", "socket"], &STATE[..]].concat();
+    let stop = |mut server: Server| server.kill();
+    stop(Server::listening(&folder, &mut doorbell(&folder, &start)));
+    let file = folder.path("drive.nand.drive");
+    let text = std::fs::read_to_string(&file).expect("names and counts");
+    let number = |text: &str| text.lines().nth(1).expect("a second line").to_owned();
+    std::fs::write(&file, text.replace("reads 0", "reads 8")).expect("written");
+    let run = |words: &[&str]| output_of(&mut doorbell(&folder, words));
+    let refused = run(&start);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("drive.nand.drive: checksum"), "{}", refused.err);
+    for action in ["check", "upgrade"] {
+        let found = run(&["state", action, "drive.nand"]);
+        assert_eq!(found.code, Some(1), "{action}: {}", found.out);
+        assert!(found.out.contains("damage: drive.nand.drive: checksum"), "{}", found.out);
+    }
+    let repaired = run(&["state", "repair", "drive.nand"]);
+    assert_eq!(repaired.code, Some(0), "{}{}", repaired.out, repaired.err);
+    assert!(repaired.out.contains("kept as drive.nand.drive.damaged"), "{}", repaired.out);
+    assert!(!repaired.out.contains("no damage found"), "{}", repaired.out);
+    let checked = run(&["state", "check", "drive.nand"]);
+    assert_eq!((checked.code, checked.out.contains("no damage found")), (Some(0), true));
+    stop(Server::listening(&folder, &mut doorbell(&folder, &start)));
+    let after = std::fs::read_to_string(&file).expect("names and counts");
+    assert_ne!(number(&after), number(&text));
+}
+
 /// A row that the file of pages has no more is no older copy's business.
 #[test]
 fn pages_that_changed_are_refused_at_start_with_their_row() {

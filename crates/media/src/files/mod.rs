@@ -34,6 +34,19 @@ pub(crate) enum Call<'a> {
     SyncFolder(&'a Path),
 }
 
+/// A name that no file has: that of `path` with this ending, and a number if files have the names before it.
+pub fn unused_name(path: &Path, ending: &str) -> PathBuf {
+    let name = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        PathBuf::from(name)
+    };
+    (1..).map(name).find(|name| !name.exists()).expect("no folder has 2^32 files")
+}
+
 impl Files {
     /// A file system with these faults.
     pub fn failing(faults: Arc<Faults>) -> Files {

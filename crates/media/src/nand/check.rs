@@ -3,7 +3,7 @@
 //! A state is never changed in place, and a damaged file is kept under another name.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::file::{beside_name, own_name};
@@ -13,7 +13,7 @@ use super::journal::replay::{Fits, fits};
 use super::rows::Rows;
 use super::state::Missing;
 use super::{Error, HOPELESS, Held, Lock, Nand, PageAt};
-use crate::files::Files;
+use crate::files::{Files, unused_name};
 
 /// Result of checking or repairing the files of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -150,11 +150,7 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
     let path = &own_name(path)?;
     let _lock = locked(path, Lock::exclusive)?;
     let mut report = repair_state(path)?;
-    let is_changed = !report.damage.is_empty();
     repair_pages(path, &mut report)?;
-    if !is_changed && report.damage.is_empty() {
-        report.lines.push("nothing is damaged, and nothing was changed".into());
-    }
     Ok(report)
 }
 
@@ -328,11 +324,7 @@ fn keep_damaged(path: &Path) -> Result<String, Error> {
 
 /// Keeps a second copy of a file under another name.
 fn keep_as(path: &Path, ending: &str) -> Result<String, Error> {
-    let names = (1..).map(|number| match number {
-        1 => beside_name(path, ending),
-        _ => beside_name(path, &format!("{ending}.{number}")),
-    });
-    let name: PathBuf = names.into_iter().find(|name| !name.exists()).expect("names never end");
+    let name = unused_name(path, ending);
     let kept = fs::hard_link(path, &name).or_else(|_| fs::copy(path, &name).map(drop));
     kept.map_err(io(&name, "keep a copy"))?;
     Ok(format!("{} is kept as {}", path.display(), name.display()))
