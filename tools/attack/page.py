@@ -67,7 +67,8 @@ def page(context):
     tool = browser_tool()
     port = free_port()
     server = Server(context.program, context.folder, "small-flash", "nbd",
-                    ["medium.keep=everything", "medium.pace=modelled", "medium.flash.errors=profile"], extra=["--http", f"127.0.0.1:{port}"])
+                    ["medium.keep=everything", "medium.pace=modelled", "medium.flash.errors=profile"],
+                    extra=["--http", f"127.0.0.1:{port}"])
     try:
         client = server.client()
         writer = Writer(client, Ledger(client.block_bytes, context.seed), context.rng, 2048)
@@ -99,8 +100,10 @@ def visit(context, browser, tool, port, writer):
         for complaint in browser.script(tool.LAYOUT) + browser.script(tool.CONTRAST):
             context.fail("wrong", f"{name}: {complaint}")
         events = [json.loads(entry["message"])["message"] for entry in browser.log("performance")]
-        asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
-        expect(context, {one for one in asked if not one.startswith(url)}, set(), f"{name}: requests elsewhere")
+        asked = {event["params"]["request"]["url"] for event in events
+                 if event["method"] == "Network.requestWillBeSent"}
+        elsewhere = {one for one in asked if not one.startswith(url)}
+        expect(context, elsewhere, set(), f"{name}: requests elsewhere")
         messages = [entry["message"] for entry in browser.log("browser") if "favicon" not in entry["message"]]
         expect(context, messages, [], f"{name}: messages of the browser")
         if pictures:
@@ -109,15 +112,18 @@ def visit(context, browser, tool, port, writer):
     writer.settle()
     # Nothing is under way: what the page shows is what the server counts.
     writes = call(port, "stats")["result"]["drives"][0]["commands"]["write"]["commands"]
-    until(f"the page does not show {writes} writes", lambda: f"write{writes:,}" in browser.script(TEXT, "#commands"))
-    expect(context, len(browser.script("return [...document.querySelectorAll('#dies div')].map(one => one.textContent);")),
+    until(f"the page does not show {writes} writes",
+          lambda: f"write{writes:,}" in browser.script(TEXT, "#commands"))
+    expect(context, browser.script("return document.querySelectorAll('#dies div').length;"),
            len(call(port, "stats")["result"]["drives"][0]["dies"]), "dies")
 
     def drive_is(name, value):
-        return until(f"{name} is not {value}", lambda: call(port, "stats")["result"]["drives"][0][name] == value)
+        return until(f"{name} is not {value}",
+                     lambda: call(port, "stats")["result"]["drives"][0][name] == value)
 
-    for words, name, value in (("Pause", "paused", True), ("Resume", "paused", False), ("Save", "paused", False),
-                               ("Cut power", "powered", False), ("Restore power", "powered", True)):
+    for words, name, value in (("Pause", "paused", True), ("Resume", "paused", False),
+                               ("Save", "paused", False), ("Cut power", "powered", False),
+                               ("Restore power", "powered", True)):
         browser.script(PRESS, words)
         drive_is(name, value)
         method = {"Cut power": "power.cut", "Restore power": "power.restore"}.get(words, words.lower())
@@ -131,8 +137,10 @@ def visit(context, browser, tool, port, writer):
     browser.script(SEND, "wear", {"years": "1", "cycles": "70000"})
     until("the wear is not on the page", lambda: "70,0" in browser.script(TEXT, "#dies"))
     browser.script(SEND, "timing.set", {"key": "channels", "value": "<b>2</b>"})
-    until("the page does not say what is wrong", lambda: "timing.set: key: found" in browser.script(TEXT, "#said"))
-    expect(context, browser.script("return document.querySelectorAll('#said b, #faults b').length;"), 0, "markup of others")
+    until("the page does not say what is wrong",
+          lambda: "timing.set: key: found" in browser.script(TEXT, "#said"))
+    markup = browser.script("return document.querySelectorAll('#said b, #faults b').length;")
+    expect(context, markup, 0, "markup of others")
     browser.script("window.confirm = () => true;")
     browser.script(PRESS, "Stop server")
     until("the page does not say that the server has stopped",
@@ -155,7 +163,8 @@ def hostile(context):
                 ([post, host, length, ours, "Origin: http://evil.example"], 403),
                 ([post, host, length, ours, "Origin: null"], 403),
                 ([post, "Host: evil.example", length, ours], 421),
-                ([post, f"Host: evil.example:{port}", length, ours, f"Origin: http://evil.example:{port}"], 421),
+                ([post, f"Host: evil.example:{port}", length, ours,
+                  f"Origin: http://evil.example:{port}"], 421),
                 ([post, length, ours], 400),
                 (["OPTIONS /rpc HTTP/1.1", host, "Access-Control-Request-Headers: x-doorbell"], 405),
                 (["GET /rpc HTTP/1.1", host, ours], 405),
@@ -163,8 +172,10 @@ def hostile(context):
                 (["GET / HTTP/1.1", host], 200),
                 (["GET / HTTP/1.1", "Host: evil.example"], 421)):
             expect(context, status(port, lines, body), expected, f"status of {lines}")
-        expect(context, call(port, "stats")["result"]["drives"][0]["paused"], False, "paused by another site")
-        expect(context, call(port, "fork", file=context.path("copy"))["error"]["code"], -32601, "fork by the page")
+        paused = call(port, "stats")["result"]["drives"][0]["paused"]
+        expect(context, paused, False, "paused by another site")
+        forked = call(port, "fork", file=context.path("copy"))
+        expect(context, forked["error"]["code"], -32601, "fork by the page")
         expect(context, os.path.exists(context.path("copy")), False, "a copy by the page")
         # Too long, not a length, a line without an end, or too late.
         for lines, more, expected in (
@@ -172,12 +183,14 @@ def hostile(context):
                 ([post, host, ours, "Content-Length: -1"], b"", 400),
                 (["x" * 20_000], b"", 431),
                 ([post, host, ours, "Content-Length: 10"], b"short", 408)):
-            expect(context, status(port, lines, more), expected, f"status of {lines[0][:20]} {lines[-1][:40]}")
+            what = f"status of {lines[0][:20]} {lines[-1][:40]}"
+            expect(context, status(port, lines, more), expected, what)
         crowd = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(100)]
         for one in crowd[::3]:
             one.sendall(b"GET / HT")
         drive.write(client, 1, b"p" * client.block_bytes)
-        expect(context, call(port, "stats")["result"]["drives"][0]["powered"], True, "an answer beside a crowd")
+        powered = call(port, "stats")["result"]["drives"][0]["powered"]
+        expect(context, powered, True, "an answer beside a crowd")
         with open(f"/proc/{server.process.pid}/status", encoding="utf-8") as text:
             threads = int(next(line for line in text if line.startswith("Threads:")).split()[1])
         context.note(f"{threads} threads beside a crowd of 100")
@@ -193,13 +206,15 @@ def hostile(context):
 
 def with_token(context):
     try:
-        Server(context.program, context.folder, "live", "nbd", name="open", extra=["--http", f"0.0.0.0:{free_port()}"]).kill()
+        Server(context.program, context.folder, "live", "nbd", name="open",
+               extra=["--http", f"0.0.0.0:{free_port()}"]).kill()
         context.fail("wrong", "served at an open address without a token")
     except Died as error:
         expect(context, "loopback" in str(error), True, f"an open address: {error}")
     port, metrics = free_port(), free_port()
     server = Server(context.program, context.folder, "live", "nbd", name="token",
-                    extra=["--http", f"0.0.0.0:{port}", "--http-token", "secret", "--metrics", f"127.0.0.1:{metrics}"])
+                    extra=["--http", f"0.0.0.0:{port}", "--http-token", "secret",
+                           "--metrics", f"127.0.0.1:{metrics}"])
     try:
         for token, code in ((None, 401), ("wrong", 401), ("secre", 401)):
             try:

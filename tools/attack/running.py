@@ -82,8 +82,8 @@ def fork(context):
         for number in range(context.count(3, 20)):
             sequence.longest_s, least = 0.0, len(sequence.written)
             copy = context.path(f"copy{number}")
-            done = subprocess.run([context.program, "ctl", path, "--json", "fork", f"copy{number}"], cwd=context.folder,
-                                  capture_output=True, text=True, timeout=120)
+            words = [context.program, "ctl", path, "--json", "fork", f"copy{number}"]
+            done = subprocess.run(words, cwd=context.folder, capture_output=True, text=True, timeout=120)
             context.row.tried += 1
             if done.returncode != 0:
                 context.fail("wrong", f"fork: {done.stderr}")

@@ -146,7 +146,7 @@ def _firmware(bench, folder):
 
 
 def kept(said):
-    """What a guest made durable or was told, as facts for the next."""
+    """The notes of a guest's `# kept` lines, as facts for the next life."""
     notes = [note.split() for note in said.notes if note.startswith("kept ")]
     return "".join(f"KEPT_{name}={digest}\n" for _, name, digest in notes)
 
@@ -187,7 +187,7 @@ def nvme(bench):
     if not bench.short:
         facts = life("after-power-off", "nvme-again", f"{facts}UNSAFE=0\nTHEN=cut\n", 120,
                      lambda guest, ssd: guest.kill())
-    # A power off is a shutdown in order; a drive whose guest or server is killed loses power in use.
+    # A guest that powers off shuts the drive down; if guest or server is killed, the shutdown is unsafe.
     name, unsafe = ("after-power-off", 0) if bench.short else ("after-a-killed-guest", 1)
     facts = life(name, "nvme-again", f"{facts}UNSAFE={unsafe}\nTHEN=cut\n", 120, lambda guest, ssd: ssd.end())
     life("after-a-killed-server", "nvme-again", f"{facts}UNSAFE=1\nTHEN=fsck\n", 120)
