@@ -125,7 +125,7 @@ pub fn check(medium: &Path) -> io::Result<()> {
     read(&beside(medium)).map(drop)
 }
 
-/// Renames a file that [`check`] rejects, to the name returned: the drive gets a new number at its next start.
+/// Renames a file that [`check`] rejects, to the name returned. The drive gets a new number when it starts.
 ///
 /// # Errors
 /// It can't be renamed.

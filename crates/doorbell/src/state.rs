@@ -36,8 +36,8 @@ enum Action {
     },
 }
 
-/// Checks the file of the drive's names and counts beside a state; a repair renames a damaged one. Returns false
-/// if damage remains.
+/// Checks the file of the drive's names and counts beside a state; a repair renames a damaged one. Returns
+/// false if damage remains.
 fn names_and_counts(action: &Action, file: &Path, report: &mut Report) -> Result<bool, String> {
     let is_repair = matches!(action, Action::Repair { .. });
     // No drive may start meanwhile and have it.
