@@ -70,10 +70,10 @@
 //! result. It is never borrowed: a future may be dropped at any await, and memory that the device may still
 //! write stays with the command's slot.
 //!
-//! Four files of this crate hold `unsafe` (`crates/doorbell/tests/it/house.rs` has the list for the
+//! Four files of this crate hold `unsafe` (`crates/rules/tests/it/workspace.rs` has the list for the
 //! workspace):
 //! - `shared.rs`: mappings and copies, by atomic accesses;
-//! - `fd.rs`: memfd, seals, mappings in whole pages of their file, eventfds, sockets, descriptor passing;
+//! - `mapped.rs`: mappings in whole pages of their file;
 //! - `guard.rs`: the SIGBUS handler under mappings of a peer's files;
 //! - `vfio/sys.rs`: VFIO's ioctls, and the mapped registers of a real device, accessed by volatile accesses
 //!   of one word.
@@ -95,6 +95,8 @@ pub mod link;
 pub mod listen;
 #[cfg(feature = "std")]
 pub mod live;
+#[cfg(feature = "std")]
+mod mapped;
 mod masks;
 #[cfg(feature = "std")]
 mod memfd;

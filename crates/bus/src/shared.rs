@@ -27,10 +27,10 @@ enum Owner {
         layout: Layout,
     },
     #[cfg(feature = "std")]
-    Mapping(crate::fd::Mapped),
+    Mapping(crate::mapped::Mapped),
     /// Mapping of a peer's file, whose pages may disappear.
     #[cfg(feature = "std")]
-    Guarded(crate::fd::Mapped, &'static crate::guard::Slot),
+    Guarded(crate::mapped::Mapped, &'static crate::guard::Slot),
     Lent,
 }
 
@@ -91,7 +91,7 @@ impl Memory {
     #[cfg(feature = "std")]
     pub fn anonymous(bytes: usize) -> std::io::Result<Memory> {
         let (bytes, base) = (bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN), BusAddr(0));
-        let mapped = crate::fd::Mapped::anonymous(bytes)?;
+        let mapped = crate::mapped::Mapped::anonymous(bytes)?;
         let (start, owner) = (mapped.start(), Owner::Mapping(mapped));
         Ok(Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base })
     }
@@ -103,7 +103,7 @@ impl Memory {
         bytes: usize,
         base: BusAddr,
     ) -> std::io::Result<Memory> {
-        let mapped = crate::fd::Mapped::new(fd, 0, bytes, true)?;
+        let mapped = crate::mapped::Mapped::new(fd, 0, bytes, true)?;
         let (start, owner) = (mapped.start(), Owner::Mapping(mapped));
         Ok(Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base })
     }
@@ -117,7 +117,7 @@ impl Memory {
         base: BusAddr,
         writable: bool,
     ) -> std::io::Result<Memory> {
-        let mapped = crate::fd::Mapped::new(fd, offset, bytes, writable)?;
+        let mapped = crate::mapped::Mapped::new(fd, offset, bytes, writable)?;
         let (at, length) = mapped.whole();
         let slot = match crate::guard::guard(at, length) {
             Ok(slot) => slot,
@@ -135,7 +135,7 @@ impl Memory {
     /// store later.
     #[cfg(feature = "std")]
     pub(crate) fn populate(&self) -> std::io::Result<()> {
-        crate::fd::populate(self.region.start, self.region.bytes)
+        crate::mapped::populate(self.region.start, self.region.bytes)
     }
 
     /// Returns true if the file behind this memory has failed since it was mapped: reads since then may

@@ -139,7 +139,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
 /// The only files that may hold `unsafe`.
 const UNSAFE_IN: &[&str] = &[
     "crates/bus/src/shared.rs",
-    "crates/bus/src/fd.rs",
+    "crates/bus/src/mapped.rs",
     "crates/bus/src/guard.rs",
     "crates/bus/src/vfio/sys.rs",
     "crates/runtime/src/prefetch.rs",
@@ -378,7 +378,7 @@ fn polls_with_own_context(text: &str) -> Vec<usize> {
             let another = inside.matches(", ").count() > 1;
             let plain = inside.is_empty() || NO_CONTEXT.contains(&inside) || another;
             // The system call `poll`.
-            let system = masked[..at].ends_with("libc");
+            let system = masked[..at].ends_with("rustix::event");
             if !plain && !system && !inside.contains("beside_others(") {
                 lines.push(line_of(&masked, at));
             }

@@ -155,7 +155,7 @@ fn poll_check_covers_every_context_name() {
         "a.poll(one.as_mut(), rt, &mut beside_others(cx))",
         "a.poll(ticket)",
         "fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) {}",
-        "unsafe { libc::poll(a, b, c) }",
+        "rustix::event::poll(a, b)",
         "#[cfg(test)]\nmod tests { fn b() { a.poll(cx) } }",
     ] {
         assert_eq!(polls_with_own_context(code), [0; 0], "{code}");
