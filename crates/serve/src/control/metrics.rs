@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use device::meter::Kind;
+use device::meter::{Kind, Totals};
 use world::device::DieView;
 
 use super::Control;
@@ -78,75 +79,83 @@ fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 
+/// Samples of a metric: suffix and labels, and value.
 type Samples = Vec<(String, String)>;
 
-/// The samples of one metric over all drives: suffix and labels, and value.
-fn samples(metric: &str, drive: &Drive, posted: &Posted) -> Samples {
-    let name = quoted(&drive.name);
-    let one = |value: u64| vec![(format!("{{drive={name}}}"), value.to_string())];
-    let of_kinds = |value: &dyn Fn(usize) -> u64| -> Samples {
-        let kinds = Kind::ALL.iter().enumerate();
-        let labels = |kind: &Kind| format!("{{drive={name},kind=\"{}\"}}", kind.word());
-        kinds.map(|(place, kind)| (labels(kind), value(place).to_string())).collect()
-    };
-    let totals = |place: usize| posted.before[place].and(posted.now.kinds[place].totals);
-    match metric {
-        "doorbell_commands_total" => of_kinds(&|place| totals(place).commands),
-        "doorbell_bytes_total" => of_kinds(&|place| totals(place).bytes),
-        "doorbell_command_errors_total" => of_kinds(&|place| totals(place).errors),
-        "doorbell_command_latency_seconds" => {
-            let mut all = Samples::new();
-            for (place, kind) in Kind::ALL.iter().enumerate() {
-                let labels = format!("drive={name},kind=\"{}\"", kind.word());
-                for (quantile, permille) in [("0.5", 500), ("0.99", 990), ("0.999", 999)] {
-                    let ns = posted.now.kinds[place].percentile_ns(permille);
-                    let value = ns.map_or("NaN".to_owned(), seconds);
-                    all.push((format!("{{{labels},quantile=\"{quantile}\"}}"), value));
-                }
-                all.push((format!("_sum{{{labels}}}"), seconds(totals(place).latency_ns)));
-                all.push((format!("_count{{{labels}}}"), totals(place).commands.to_string()));
+/// A drive and its counts, from which its samples are made.
+struct Source {
+    drive: Arc<Drive>,
+    posted: Posted,
+    /// The label with the drive's name.
+    label: String,
+}
+
+impl Source {
+    fn one(&self, value: u64) -> Samples {
+        vec![(format!("{{{}}}", self.label), value.to_string())]
+    }
+
+    fn totals(&self, place: usize) -> Totals {
+        self.posted.before[place].and(self.posted.now.kinds[place].totals)
+    }
+
+    /// Kinds of commands: place and labels.
+    fn kinds(&self) -> impl Iterator<Item = (usize, String)> {
+        let labels = |kind: &Kind| format!("{},kind=\"{}\"", self.label, kind.word());
+        Kind::ALL.iter().map(labels).enumerate()
+    }
+
+    /// A sum for each kind of command.
+    fn sums(&self, of: fn(&Totals) -> u64) -> Samples {
+        self.kinds()
+            .map(|(place, labels)| (format!("{{{labels}}}"), of(&self.totals(place)).to_string()))
+            .collect()
+    }
+
+    fn latencies(&self) -> Samples {
+        let mut all = Samples::new();
+        for (place, labels) in self.kinds() {
+            for (quantile, permille) in [("0.5", 500), ("0.99", 990), ("0.999", 999)] {
+                let ns = self.posted.now.kinds[place].percentile_ns(permille);
+                let value = ns.map_or("NaN".to_owned(), seconds);
+                all.push((format!("{{{labels},quantile=\"{quantile}\"}}"), value));
             }
-            all
+            all.push((format!("_sum{{{labels}}}"), seconds(self.totals(place).latency_ns)));
+            all.push((format!("_count{{{labels}}}"), self.totals(place).commands.to_string()));
         }
-        "doorbell_command_stage_seconds" => {
-            let mut all = Samples::new();
-            for (place, kind) in Kind::ALL.iter().enumerate() {
-                for (stage, us) in stage_means(&posted.now.kinds[place]) {
-                    let labels = format!("{{drive={name},kind=\"{}\",stage=", kind.word());
-                    all.push((format!("{labels}{}}}", quoted(stage)), seconds((us * 1e3) as u64)));
-                }
+        all
+    }
+
+    fn stages(&self) -> Samples {
+        let mut all = Samples::new();
+        for (place, labels) in self.kinds() {
+            for (stage, us) in stage_means(&self.posted.now.kinds[place]) {
+                let stage = quoted(stage);
+                all.push((format!("{{{labels},stage={stage}}}"), seconds((us * 1e3) as u64)));
             }
-            all
         }
-        "doorbell_commands_in_device" => {
-            let window_ns = device::meter::SECONDS * 1_000_000_000;
-            let kinds = Kind::ALL.iter().zip(&posted.now.kinds);
-            let labels = |kind: &Kind| format!("{{drive={name},kind=\"{}\"}}", kind.word());
-            let mean = |ns: u64| format!("{:.6}", ns as f64 / window_ns as f64);
-            kinds.map(|(kind, counts)| (labels(kind), mean(counts.latency_ns))).collect()
-        }
-        "doorbell_die_cycles" | "doorbell_die_bad_blocks" => {
-            let dies = posted.dies.iter().enumerate();
-            let value = |die: &DieView| match metric {
-                "doorbell_die_cycles" => die.cycles_mean,
-                _ => die.bad_blocks,
-            };
-            let labels = |number: usize| format!("{{drive={name},die=\"{number}\"}}");
-            dies.map(|(number, die)| (labels(number), value(die).to_string())).collect()
-        }
-        "doorbell_faults_injected_total" => {
-            let settings = drive.settings();
-            let faults = settings.plan.faults.iter();
-            let labels = |fault: &str| format!("{{drive={name},fault={}}}", quoted(fault));
-            faults
-                .map(|fault| (labels(&fault.name), posted.injected(&fault.name).to_string()))
-                .collect()
-        }
-        "doorbell_flushes_ignored_total" => one(posted.flushes_ignored()),
-        "doorbell_clients" => one(drive.connected().len() as u64),
-        "doorbell_clients_accepted_total" => one(drive.accepted()),
-        "doorbell_paused" => one(drive.settings().paused.into()),
-        _ => one(drive.settings().powered.into()),
+        all
+    }
+
+    fn in_device(&self) -> Samples {
+        let window_ns = (device::meter::SECONDS * 1_000_000_000) as f64;
+        let mean = |place: usize| self.posted.now.kinds[place].latency_ns as f64 / window_ns;
+        self.kinds()
+            .map(|(place, labels)| (format!("{{{labels}}}"), format!("{:.6}", mean(place))))
+            .collect()
+    }
+
+    fn dies(&self, of: fn(&DieView) -> u32) -> Samples {
+        let labels = |number: usize| format!("{{{},die=\"{number}\"}}", self.label);
+        let dies = self.posted.dies.iter().enumerate();
+        dies.map(|(number, die)| (labels(number), of(die).to_string())).collect()
+    }
+
+    fn faults(&self) -> Samples {
+        let labels = |fault: &str| format!("{{{},fault={}}}", self.label, quoted(fault));
+        let settings = self.drive.settings();
+        let names = settings.plan.faults.iter().map(|fault| &fault.name);
+        names.map(|name| (labels(name), self.posted.injected(name).to_string())).collect()
     }
 }
 
@@ -155,51 +164,81 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Name, type and help of each metric.
-const METRICS: &[(&str, &str, &str)] = &[
-    ("doorbell_commands_total", "counter", "Completed commands."),
-    ("doorbell_bytes_total", "counter", "Bytes of the blocks of completed commands."),
-    ("doorbell_command_errors_total", "counter", "Commands that completed with an error."),
+/// Name, type and help of a metric, and its samples.
+type Metric = (&'static str, &'static str, &'static str, fn(&Source) -> Samples);
+
+const METRICS: &[Metric] = &[
+    ("doorbell_commands_total", "counter", "Completed commands.", |of| {
+        of.sums(|sums| sums.commands)
+    }),
+    ("doorbell_bytes_total", "counter", "Bytes of the blocks of completed commands.", |of| {
+        of.sums(|sums| sums.bytes)
+    }),
+    ("doorbell_command_errors_total", "counter", "Commands that completed with an error.", |of| {
+        of.sums(|sums| sums.errors)
+    }),
     (
         "doorbell_command_latency_seconds",
         "summary",
         "Time of commands in the device; quantiles of 5 s.",
+        Source::latencies,
     ),
     (
         "doorbell_command_stage_seconds",
         "gauge",
         "Mean time of a stage, of one command in 16 in 5 s; in all, that of the commands.",
+        Source::stages,
     ),
-    ("doorbell_commands_in_device", "gauge", "Mean number of commands in the device, of 5 s."),
-    ("doorbell_die_cycles", "gauge", "Mean program/erase cycles of a die's blocks."),
-    ("doorbell_die_bad_blocks", "gauge", "Bad blocks of a die."),
-    ("doorbell_faults_injected_total", "counter", "Injections of a fault."),
-    ("doorbell_flushes_ignored_total", "counter", "Flushes that made nothing durable."),
-    ("doorbell_clients", "gauge", "Connected clients."),
-    ("doorbell_clients_accepted_total", "counter", "Clients since the start."),
-    ("doorbell_paused", "gauge", "1 if the drive is paused."),
-    ("doorbell_powered", "gauge", "1 if the drive has power."),
+    (
+        "doorbell_commands_in_device",
+        "gauge",
+        "Mean number of commands in the device, of 5 s.",
+        Source::in_device,
+    ),
+    ("doorbell_die_cycles", "gauge", "Mean program/erase cycles of a die's blocks.", |of| {
+        of.dies(|die| die.cycles_mean)
+    }),
+    ("doorbell_die_bad_blocks", "gauge", "Bad blocks of a die.", |of| {
+        of.dies(|die| die.bad_blocks)
+    }),
+    ("doorbell_faults_injected_total", "counter", "Injections of a fault.", Source::faults),
+    ("doorbell_flushes_ignored_total", "counter", "Flushes that made nothing durable.", |of| {
+        of.one(of.posted.flushes_ignored())
+    }),
+    ("doorbell_clients", "gauge", "Connected clients.", |of| {
+        of.one(of.drive.connected().len() as u64)
+    }),
+    ("doorbell_clients_accepted_total", "counter", "Clients since the start.", |of| {
+        of.one(of.drive.accepted())
+    }),
+    ("doorbell_paused", "gauge", "1 if the drive is paused.", |of| {
+        of.one(of.drive.settings().paused.into())
+    }),
+    ("doorbell_powered", "gauge", "1 if the drive has power.", |of| {
+        of.one(of.drive.settings().powered.into())
+    }),
 ];
 
 /// The metrics of all drives.
 fn text(control: &Control) -> String {
     let drives = control.drives().clone();
-    let posted: Vec<_> = drives
-        .iter()
+    let sources: Vec<_> = drives
+        .into_iter()
         .map(|drive| {
             // A drive that does not answer has the counts of its last answer.
-            let _request = drive.request();
+            let request = drive.request();
             let _ = drive.ask();
-            (drive, drive.posted())
+            let label = format!("drive={}", quoted(&drive.name));
+            let posted = drive.posted();
+            drop(request);
+            Source { drive, posted, label }
         })
         .collect();
     let mut text = String::new();
-    for (metric, kind, help) in METRICS {
+    for (metric, kind, help, samples) in METRICS {
         let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
-        for (drive, posted) in &posted {
-            for (labels, value) in samples(metric, drive, posted) {
-                let _ = writeln!(text, "{metric}{labels} {value}");
-            }
+        for (labels, value) in sources.iter().flat_map(samples) {
+            let _ = writeln!(text, "{metric}{labels} {value}");
         }
     }
     text
