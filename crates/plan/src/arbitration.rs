@@ -45,10 +45,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Arbitration> {
     });
     let weight = |key| fields.number(key, Optional, 1..=256).map(|weight| weight as u32);
     let (high, medium, low) = (weight("high"), weight("medium"), weight("low"));
-    let bounded = fields.has("urgent_most");
-    let urgent_most =
-        if bounded { fields.number("urgent_most", Optional, 1..=65_536) } else { Some(0) };
+    let urgent_most = fields.given("urgent_most", |key| fields.number(key, Optional, 1..=65_536));
     fields.done();
-    let urgent_most = Some(urgent_most? as u32).filter(|most| *most > 0);
+    let urgent_most = urgent_most?.map(|most| most as u32);
     Some(Arbitration { classes: classes?, weights: [high?, medium?, low?], urgent_most })
 }

@@ -92,30 +92,25 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
                 Some(span) => *length = span,
                 None => collections = None,
             }
-            if fields.has("early") {
-                early = fields.number("early", Optional, 1..=64);
-            }
+            early = fields.number_or("early", 1, 1..=64);
         }
         Some(_) if has_window => {
             fields.error("window", "a span", "none: array.collections is not windows");
         }
         _ => {}
     }
-    let has_out = fields.has("out");
     let most = devices.unwrap_or(1).saturating_sub(1);
-    let out = if has_out { fields.number("out", Optional, 0..=most) } else { None };
-    let has_journal = fields.has("journal");
-    let journal =
-        if has_journal { fields.number("journal", Optional, 1..=JOURNAL_MAX) } else { None };
+    let out = fields.given("out", |key| fields.number(key, Optional, 0..=most));
+    let journal = fields.given("journal", |key| fields.number(key, Optional, 1..=JOURNAL_MAX));
     let costs = costs(&fields, COSTS);
     if parity == Some(true) && devices.is_some_and(|devices| devices < 3) {
         let found = devices.unwrap_or(0).to_string();
         fields.error("devices", found, "at least 3: array.layout is parity");
     }
-    if has_out && parity == Some(false) {
+    if fields.has("out") && parity == Some(false) {
         fields.error("out", "a member", "none: array.layout is striped, without redundancy");
     }
-    if has_journal && parity == Some(false) {
+    if fields.has("journal") && parity == Some(false) {
         fields.error("journal", "one", "none: array.layout is striped, without a write hole");
     }
     fields.done();
@@ -127,8 +122,8 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
         collections: collections?,
         early: early? as u32,
         member: 0,
-        out: if has_out { Some(out? as u32) } else { None },
-        journal: if has_journal { Some(journal? as u32) } else { None },
+        out: out?.map(|out| out as u32),
+        journal: journal?.map(|journal| journal as u32),
         costs: costs?,
     })
 }

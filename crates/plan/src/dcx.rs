@@ -56,10 +56,7 @@ enum Source {
 fn device_tags(fields: &Fields<'_>, source: Source) -> Option<DcxTags> {
     let sized = |bytes: u64| bytes.is_power_of_two() && (64..=512).contains(&bytes);
     let grain = fields.size("grain", Optional, sized, "a power of two from \"64 B\" to \"512 B\"");
-    let bits = match fields.has("tag_bits") {
-        true => fields.number("tag_bits", Optional, 32..=64),
-        false => Some(32),
-    };
+    let bits = fields.number_or("tag_bits", 32, 32..=64);
     let compared = match source {
         Source::Compared => Some(fields.number("candidates", Optional, 1..=1 << 16)?),
         Source::Random | Source::Intervals => None,
@@ -92,15 +89,12 @@ impl Table for Dcx {
         let fetch_max = fields.number("fetch_max", Optional, 1..=64);
         let anticipate = fields.boolean("anticipate");
         let sleep_after = fields.number("sleep_after", Optional, 0..=1 << 30);
-        let poll_above = match fields.has("poll_above") {
-            true => fields.number("poll_above", Optional, 1..=1_000_000_000).map(Some),
-            false => Some(None),
-        };
+        let poll_above =
+            fields.given("poll_above", |key| fields.number(key, Optional, 1..=1_000_000_000));
         let writes = fields.choice("writes", &[("ordinary", false), ("polled", true)]);
         let mark = fields.cost("mark");
         let marks = [("each packet", false), ("last packet", true)];
-        let marks_last =
-            if fields.has("marks") { fields.choice("marks", &marks) } else { Some(false) };
+        let marks_last = fields.choice_or("marks", false, &marks);
         fields.done();
         Some(Dcx {
             tags: tags?,

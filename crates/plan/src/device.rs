@@ -78,21 +78,14 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let bursts = |n: u64| n == 0 || (n.is_power_of_two() && n <= 64);
     let expected = "a power of two up to 64, or 0 for no limit";
     let burst = fields.number_where("arbitration_burst", Optional, bursts, expected);
-    let numbers = fields.has("number");
-    let number = if numbers { fields.number("number", Optional, 1..=NUMBER_MAX) } else { None };
+    let number = fields.given("number", |key| fields.number(key, Optional, 1..=NUMBER_MAX));
     let names = names(&fields);
-    let several = fields.has("namespaces");
-    let most = u64::from(NAMESPACES_MAX);
-    let namespaces =
-        if several { fields.number("namespaces", Optional, 1..=most) } else { Some(1) };
-    let own = fields.has("own_namespaces");
-    let own_namespaces = if own { fields.boolean("own_namespaces") } else { Some(false) };
-    let guards = fields.has("protection");
-    let protection = if guards { fields.number("protection", Optional, 0..=3) } else { Some(0) };
+    let namespaces = fields.number_or("namespaces", 1, 1..=u64::from(NAMESPACES_MAX));
+    let own_namespaces = fields.boolean_or("own_namespaces", false);
+    let protection = fields.number_or("protection", 0, 0..=3);
     let costs = costs(&fields, DEVICE_COSTS);
-    let copies = fields.has("copy");
-    let copy = if copies { fields.cost("copy") } else { None };
-    if copies && processors == Some(0) {
+    let copy = fields.given("copy", |key| fields.cost(key));
+    if fields.has("copy") && processors == Some(0) {
         fields.error("copy", "a copy cost without processors", "device.processors of at least 1");
     }
     let idle = idle(&fields);
@@ -106,14 +99,14 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         queue_entries: queue_entries? as u32,
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
-        number: if numbers { Some(number?) } else { None },
+        number: number?,
         names: names?,
         life: None,
         namespaces: namespaces? as u32,
         own_namespaces: own_namespaces?,
         protection: Kind::of(protection? as u8).expect("in its range"),
         costs: costs?,
-        copy: if copies { Some(copy?) } else { None },
+        copy: copy?,
         idle: idle?,
     })
 }
@@ -122,50 +115,38 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
 fn names(fields: &Fields<'_>) -> Option<Names> {
     let printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     let text = |key, most: usize| {
-        if !fields.has(key) {
-            return Some(None);
-        }
         let expected = format!("1 to {most} printable ASCII characters");
         let text = fields.text(key, &expected)?;
-        match text.len() <= most && printable(&text) {
-            true => Some(Some(text)),
-            false => {
-                fields.error(key, format!("{text:?}"), expected);
-                None
-            }
+        if text.len() <= most && printable(&text) {
+            return Some(text);
         }
+        fields.error(key, format!("{text:?}"), expected);
+        None
     };
     let digits = |key, digits: usize| {
-        if !fields.has(key) {
-            return Some(None);
-        }
         let expected = format!("{digits} hexadecimal digits, not all of them 0");
         let text = fields.text(key, &expected)?;
         let name = u128::from_str_radix(&text, 16).ok().filter(|name| *name != 0);
         let is_whole = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        match name.filter(|_| is_whole) {
-            Some(name) => Some(Some(name)),
-            None => {
-                fields.error(key, format!("{text:?}"), expected);
-                None
-            }
+        let name = name.filter(|_| is_whole);
+        if name.is_none() {
+            fields.error(key, format!("{text:?}"), expected);
         }
+        name
     };
-    let (serial, model) = (text("serial", 20), text("model", 40));
-    let (eui64, nguid) = (digits("eui64", 16), digits("nguid", 32));
+    let serial = fields.given("serial", |key| text(key, 20));
+    let model = fields.given("model", |key| text(key, 40));
+    let eui64 = fields.given("eui64", |key| digits(key, 16));
+    let nguid = fields.given("nguid", |key| digits(key, 32));
     let eui64 = eui64?.map(|name| u64::try_from(name).expect("of sixteen digits"));
     Some(Names { serial: serial?, model: model?, eui64, nguid: nguid? })
 }
 
 /// `sleep_after`, of which 0 means never, and `sleep_max`.
 fn idle(fields: &Fields<'_>) -> Option<IdleSleep> {
-    let span = |key, range, default| match fields.has(key) {
-        true => fields.span(key, Optional, range),
-        false => Some(default),
-    };
     let default = IDLE.after.unwrap_or(Span::ZERO);
-    let after = span("sleep_after", Span::ZERO..=Span::s(3600), default);
-    let longest = span("sleep_max", Span::us(1)..=Span::s(1), IDLE.longest);
+    let after = fields.span_or("sleep_after", default, Span::ZERO..=Span::s(3600));
+    let longest = fields.span_or("sleep_max", IDLE.longest, Span::us(1)..=Span::s(1));
     Some(IdleSleep {
         after: Some(after?).filter(|after| *after > Span::ZERO),
         longest: longest?,

@@ -126,10 +126,7 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
 
 /// Duration of a fault; unlimited by default.
 fn duration(fields: &Fields<'_>) -> Option<Span> {
-    match fields.has("span") {
-        true => fields.span("span", Optional, Span::ps(1)..=LONGEST),
-        false => Some(FOREVER),
-    }
+    fields.span_or("span", FOREVER, Span::ps(1)..=LONGEST)
 }
 
 /// A die fault. The die number is validated later, against the geometry of the flash.
@@ -149,7 +146,7 @@ fn die(fields: &Fields<'_>, kind: Kind) -> Option<What> {
 
 /// A status by its name in the specification, or by type and code; with DNR if `dnr` is set.
 fn status(fields: &Fields<'_>) -> Option<Status> {
-    let dnr = if fields.has("dnr") { fields.boolean("dnr") } else { Some(false) };
+    let dnr = fields.boolean_or("dnr", false);
     let status = if fields.has_table("status") {
         let numbers = fields.table("status")?;
         let sct = numbers.number("sct", Optional, 0..=7);
@@ -189,13 +186,10 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
     if needs_no_command && fields.has("at") {
         return fields.span("at", Optional, Span::ZERO..=LONGEST).map(When::At);
     }
-    let queue = optional(fields, "queue", |key| fields.number(key, Optional, 0..=63));
-    let opcode = optional(fields, "command", |key| opcode(fields, key));
+    let queue = fields.given("queue", |key| fields.number(key, Optional, 0..=63));
+    let opcode = fields.given("command", |key| opcode(fields, key));
     let lbas = lbas(fields, opcode.flatten(), queue.flatten());
-    let time = |key, none| match fields.has(key) {
-        true => fields.span(key, Optional, Span::ZERO..=LONGEST),
-        false => Some(none),
-    };
+    let time = |key, none| fields.span_or(key, none, Span::ZERO..=LONGEST);
     let (from, until) = (time("from", Span::ZERO), time("until", FOREVER));
     if let (Some(from), Some(until)) = (from, until)
         && from >= until
@@ -204,7 +198,7 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
         return None;
     }
     let which = which(fields);
-    let times = optional(fields, "times", |key| fields.number(key, Optional, 1..=1 << 40));
+    let times = fields.number_or("times", u64::MAX, 1..=1 << 40);
     Some(When::Commands(Match {
         opcode: opcode?,
         queue: queue?.map(|queue| queue as u16),
@@ -212,17 +206,8 @@ fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
         from: from?,
         until: until?,
         which: which?,
-        times: times?.unwrap_or(u64::MAX),
+        times: times?,
     }))
-}
-
-/// Value of an optional key: the outer none if it is invalid, the inner none if it is absent.
-fn optional<T>(
-    fields: &Fields<'_>,
-    key: &'static str,
-    read: impl FnOnce(&'static str) -> Option<T>,
-) -> Option<Option<T>> {
-    if fields.has(key) { read(key).map(Some) } else { Some(None) }
 }
 
 /// A command of an I/O queue by name, or any opcode by number.
@@ -238,10 +223,7 @@ fn lbas(
     opcode: Option<u8>,
     queue: Option<u64>,
 ) -> Option<Option<RangeInclusive<u64>>> {
-    let block = |key, none| match fields.has(key) {
-        true => fields.number(key, Optional, 0..=i64::MAX as u64),
-        false => Some(none),
-    };
+    let block = |key, none| fields.number_or(key, none, 0..=i64::MAX as u64);
     let (first, last) = (block("first_lba", 0), block("last_lba", u64::MAX));
     if !fields.has("first_lba") && !fields.has("last_lba") {
         return Some(None);

@@ -145,10 +145,54 @@ impl<'r> Fields<'r> {
         key: &'static str,
         read: impl FnOnce(Fields<'r>) -> Option<T>,
     ) -> Option<Option<T>> {
-        match self.has(key) {
-            true => self.table(key).and_then(read).map(Some),
-            false => Some(None),
-        }
+        self.given(key, |key| self.table(key).and_then(read))
+    }
+
+    /// The value that `read` parses if the key is present, else the default.
+    pub fn or<T>(
+        &self,
+        key: &'static str,
+        default: T,
+        read: impl FnOnce(&'static str) -> Option<T>,
+    ) -> Option<T> {
+        if self.has(key) { read(key) } else { Some(default) }
+    }
+
+    /// Parses an optional key: the outer none if it is invalid, the inner none if it is absent.
+    pub fn given<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&'static str) -> Option<T>,
+    ) -> Option<Option<T>> {
+        self.or(key, None, |key| read(key).map(Some))
+    }
+
+    pub fn boolean_or(&self, key: &'static str, default: bool) -> Option<bool> {
+        self.or(key, default, |key| self.boolean(key))
+    }
+
+    /// A whole number in this range that needs no source.
+    pub fn number_or(
+        &self,
+        key: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        self.or(key, default, |key| self.number(key, Source::Optional, range))
+    }
+
+    pub fn choice_or<T: Copy>(&self, key: &'static str, default: T, of: &[(&str, T)]) -> Option<T> {
+        self.or(key, default, |key| self.choice(key, of))
+    }
+
+    /// A span in this range that needs no source.
+    pub fn span_or(
+        &self,
+        key: &'static str,
+        default: Span,
+        range: RangeInclusive<Span>,
+    ) -> Option<Span> {
+        self.or(key, default, |key| self.span(key, Source::Optional, range))
     }
 
     fn as_table(&self, node: &'r Node, path: String) -> Option<Fields<'r>> {

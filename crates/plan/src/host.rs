@@ -189,35 +189,26 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     );
     let poll = fields.cost("poll");
     let interrupt = fields.cost("interrupt");
-    let shared = fields.has("coalescing");
-    let coalescing = if shared {
-        fields.table("coalescing").and_then(coalescing)
-    } else {
-        Some((1, Span::ZERO))
-    };
-    let pin = pin(&fields, completion, shared);
+    let coalescing = fields.table_if("coalescing", coalescing);
+    let pin = pin(&fields, completion);
     let doorbell =
         fields.choice("doorbell", &[("each", Doorbell::Each), ("batched", Doorbell::Batched)]);
-    let shadows = fields.has("shadow_doorbells");
-    let shadow_doorbells = if shadows { fields.boolean("shadow_doorbells") } else { Some(false) };
+    let shadow_doorbells = fields.boolean_or("shadow_doorbells", false);
     let lists = [("never", Sgl::Never), ("long", Sgl::Long), ("always", Sgl::Always)];
-    let sgl = if fields.has("sgl") { fields.choice("sgl", &lists) } else { Some(Sgl::Never) };
-    let by_host = if fields.has("protection") {
-        fields.choice("protection", &[("device", false), ("host", true)])
-    } else {
-        Some(false)
-    };
+    let sgl = fields.choice_or("sgl", Sgl::Never, &lists);
+    let by_host = fields.choice_or("protection", false, &[("device", false), ("host", true)]);
     let guard = if by_host == Some(true) { fields.cost("guard") } else { None };
     let queue_depth = fields.number("queue_depth", Optional, 1..=4095);
     let queues = fields.number("queues", Optional, 1..=63);
     let timeout = fields.span("timeout", Optional, Span::us(1)..=Span::s(3600));
     let retries = fields.number("retries", Optional, 0..=100);
     let costs = costs(&fields, HOST_COSTS);
-    let shares = fields.has("sharing");
-    let sharing = shares.then(|| sharing(fields.table("sharing")?, cores.unwrap_or(1)));
-    let copies = fields.has("kernel");
-    let kernel = if copies { fields.table("kernel").and_then(kernel) } else { None };
-    let path = own_path(&fields, copies);
+    let sharing = fields.table_if("sharing", |table| sharing(table, cores.unwrap_or(1)));
+    let kernel = fields.table_if("kernel", kernel);
+    if fields.has("path") && fields.has("kernel") {
+        fields.error("path", "both path and kernel", "one of the tables host.path and host.kernel");
+    }
+    let path = fields.table_if("path", path);
     fields.done();
     Some(Host {
         memory_base: BusAddr(memory_base?),
@@ -227,15 +218,15 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         poll: poll?,
         interrupt: interrupt?,
         pin: pin?,
-        coalescing: coalescing.map(|limits| shared.then_some(limits))?,
+        coalescing: coalescing?,
         doorbell: doorbell?,
         shadow_doorbells: shadow_doorbells?,
         sgl: sgl?,
         guard: if by_host? { Some(guard?) } else { None },
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
-        sharing: sharing.map_or(Some(None), |read| read.map(Some))?,
-        kernel: if copies { Some(kernel?) } else { None },
+        sharing: sharing?,
+        kernel: kernel?,
         path: path?,
         timeout: timeout?,
         retries: retries? as u32,
@@ -244,16 +235,13 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
 }
 
 /// Reads the kind of interrupts.
-fn pin(fields: &Fields<'_>, by: Option<Completion>, coalesced: bool) -> Option<Option<Pin>> {
+fn pin(fields: &Fields<'_>, by: Option<Completion>) -> Option<Option<Pin>> {
     let kinds =
         [("messages", None), ("pin", Some(Pin::Plain)), ("pin-read-back", Some(Pin::ReadBack))];
-    if !fields.has("interrupts") {
-        return Some(None);
-    }
-    let pin = fields.choice("interrupts", &kinds)?;
+    let pin = fields.choice_or("interrupts", None, &kinds)?;
     let others = [
         ("completion", by != Some(Completion::Interrupt), "\"interrupt\""),
-        ("coalescing", coalesced, "none: the pin is a level"),
+        ("coalescing", fields.has("coalescing"), "none: the pin is a level"),
     ];
     for (key, is_wrong, expected) in others {
         if pin.is_some() && is_wrong {
@@ -264,11 +252,9 @@ fn pin(fields: &Fields<'_>, by: Option<Completion>, coalesced: bool) -> Option<O
 }
 
 fn memory_base(fields: &Fields<'_>) -> Option<u64> {
-    if !fields.has("memory_base") {
-        return Some(MEMORY_BASE.0);
-    }
     let paged = |address: u64| address.is_multiple_of(PAGE_BYTES);
-    fields.address("memory_base", paged, "a multiple of 4096, as in \"0x1_0000_0000\"")
+    let expected = "a multiple of 4096, as in \"0x1_0000_0000\"";
+    fields.or("memory_base", MEMORY_BASE.0, |key| fields.address(key, paged, expected))
 }
 
 /// Policies by their name in plans and on the command line.
@@ -287,16 +273,10 @@ pub const LOCK_ORDERS: [(&str, SpinOrder); 2] =
 fn sharing(fields: Fields<'_>, cores: u64) -> Option<Sharing> {
     let policy = fields.choice("policy", &POLICIES);
     let (lock, transfer) = (fields.cost("lock"), fields.cost("transfer"));
-    let order = match fields.has("order") {
-        true => fields.choice("order", &LOCK_ORDERS),
-        false => Some(SpinOrder::Unfair),
-    };
-    let home = fields.has("home").then(|| fields.number("home", Optional, 0..=cores - 1));
+    let order = fields.choice_or("order", SpinOrder::Unfair, &LOCK_ORDERS);
+    let home = fields.given("home", |key| fields.number(key, Optional, 0..=cores - 1));
     fields.done();
-    let home = match home {
-        Some(home) => Some(home? as u32),
-        None => None,
-    };
+    let home = home?.map(|home| home as u32);
     Some(Sharing { policy: policy?, lock: lock?, transfer: transfer?, order: order?, home })
 }
 
@@ -310,17 +290,6 @@ fn kernel(fields: Fields<'_>) -> Option<Kernel> {
     fields.done();
     let (copy, write_behind) = (copy?, write_behind?);
     Some(Kernel { buffer_bytes: buffer_bytes? as u32, copy, write_behind })
-}
-
-/// The table `[host.path]`, if there is one: not beside `[host.kernel]`, which `copies` says there is.
-fn own_path(fields: &Fields<'_>, copies: bool) -> Option<Option<KernelPath>> {
-    if !fields.has("path") {
-        return Some(None);
-    }
-    if copies {
-        fields.error("path", "both path and kernel", "one of the tables host.path and host.kernel");
-    }
-    fields.table("path").and_then(path).map(Some)
 }
 
 /// Reads the table `[host.path]`.

@@ -44,9 +44,9 @@ pub(super) fn read(fields: Fields<'_>) -> Option<(LinkSpec, bool)> {
     let tlps_per_dllp = fields.number("tlps_per_dllp", Required, 1..=1024);
     let relaxed_ordering = fields.boolean("relaxed_ordering");
     let hops = hops(&fields);
-    let credits = credits(&fields, mps);
-    let held_up = held_up(&fields);
-    let coherent = if fields.has("coherent") { fields.boolean("coherent") } else { Some(false) };
+    let credits = fields.table_if("credits", |table| credits(table, mps));
+    let held_up = fields.table_if("held_up", held_up);
+    let coherent = fields.boolean_or("coherent", false);
     fields.done();
     let spec = LinkSpec {
         generation: generation?,
@@ -92,12 +92,8 @@ fn hops(fields: &Fields<'_>) -> Option<Span> {
     each.into_iter().try_fold(Span::ZERO, |sum, hop| Some(sum + hop?))
 }
 
-/// Flow-control credits, if they limit the link.
-fn credits(fields: &Fields<'_>, mps: Option<u64>) -> Option<Option<Credits>> {
-    if !fields.has("credits") {
-        return Some(None);
-    }
-    let table = fields.table("credits")?;
+/// Flow-control credits, which limit the link.
+fn credits(table: Fields<'_>, mps: Option<u64>) -> Option<Credits> {
     let least = mps.unwrap_or(CREDIT_BYTES) / CREDIT_BYTES;
     let headers = table.number("posted_headers", Required, 1..=127);
     let enough = |units| (least..=2047).contains(&units);
@@ -106,17 +102,13 @@ fn credits(fields: &Fields<'_>, mps: Option<u64>) -> Option<Option<Credits>> {
     let return_after = table.span("return_after", Required, Span::ZERO..=HOLD_MAX);
     table.done();
     let (headers, data) = (headers? as u32, data? as u32);
-    Some(Some(Credits { headers, data, return_after: return_after? }))
+    Some(Credits { headers, data, return_after: return_after? })
 }
 
-/// Random delays of packets inside the root complex, if there are any.
-fn held_up(fields: &Fields<'_>) -> Option<Option<HeldUp>> {
-    if !fields.has("held_up") {
-        return Some(None);
-    }
-    let table = fields.table("held_up")?;
+/// Random delays of packets inside the root complex.
+fn held_up(table: Fields<'_>) -> Option<HeldUp> {
     let one_in = table.number("one_in", Required, 1..=1_000_000_000);
     let span = table.span("span", Required, Span::ZERO..=HOLD_MAX);
     table.done();
-    Some(Some(HeldUp { one_in: one_in?, span: span? }))
+    Some(HeldUp { one_in: one_in?, span: span? })
 }

@@ -233,13 +233,9 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     // An unknown kind has been reported; the other keys are validated as for DRAM.
     let read = kind.unwrap_or(&memory::DRAM).read;
     let parts = read(&fields, &Common { block_bytes, rule, pace });
-    let resident = match fields.has("resident") {
-        true => {
-            let sized = |bytes: u64| (RESIDENT_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&bytes);
-            fields.size("resident", Optional, sized, "a size from \"1 MiB\"").map(Some)
-        }
-        false => Some(None),
-    };
+    let sized = |bytes: u64| (RESIDENT_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&bytes);
+    let resident =
+        fields.given("resident", |key| fields.size(key, Optional, sized, "a size from \"1 MiB\""));
     let in_file = parts.as_ref().is_none_or(|parts| {
         let state = parts.flash.as_ref().and_then(|flash| flash.state.as_ref());
         state.is_some() || matches!(parts.backing, Backing::File(_))

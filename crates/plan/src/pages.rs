@@ -50,33 +50,27 @@ impl Table for PageAccess {
         let endpoints =
             fields.number("endpoints", Optional, 1..=u64::from(wire::pages::ENDPOINTS_MAX));
         let known = |lanes| LANES.contains(&lanes);
-        let port_lanes = match fields.has("port_lanes") {
-            true => fields
-                .number_where("port_lanes", Optional, known, "1, 2, 4, 8, 16 or 32 lanes")
-                .map(|lanes| Some(lanes as u8)),
-            false => Some(None),
-        };
+        let port_lanes = fields.given("port_lanes", |key| {
+            fields.number_where(key, Optional, known, "1, 2, 4, 8, 16 or 32 lanes")
+        });
         let queue_depth = fields.number("queue_depth", Optional, 2..=1024);
-        let die_commands = match fields.has("die_commands") {
-            true => fields.number("die_commands", Optional, 1..=1024).map(|most| Some(most as u32)),
-            false => Some(None),
-        };
+        let die_commands =
+            fields.given("die_commands", |key| fields.number(key, Optional, 1..=1024));
         let upstream = fields.number("upstream_pages", Optional, 1..=1024);
         let downstream = fields.number("downstream_rows", Optional, 1..=256);
         let sized = |bytes: u64| (4096..=1 << 34).contains(&bytes);
         let expected = "a size from \"4 KiB\" to \"16 GiB\"";
         let read_memory = fields.size("read_memory", Optional, sized, expected);
         let through_host = fields.choice("copies", &[("host", true), ("endpoint", false)]);
-        let has_cores = fields.has("cores");
-        let cores = if has_cores { fields.number("cores", Optional, 0..=63) } else { Some(0) };
+        let cores = fields.number_or("cores", 0, 0..=63);
         let apart = cores.is_some_and(|cores| cores > 0);
         let costs = costs(&fields, if apart { COSTS_APART } else { COSTS });
         fields.done();
         Some(PageAccess {
             endpoints: endpoints? as u32,
-            port_lanes: port_lanes?,
+            port_lanes: port_lanes?.map(|lanes| lanes as u8),
             queue_depth: queue_depth? as u32,
-            die_commands: die_commands?,
+            die_commands: die_commands?.map(|most| most as u32),
             upstream_pages: upstream? as u32,
             downstream_rows: downstream? as u32,
             read_memory: read_memory?,

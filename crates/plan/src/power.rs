@@ -26,13 +26,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Power> {
         fields.error("states", found, format!("1 to {POWER_STATES_MAX} tables [[power.states]]"));
     }
     let states: Vec<Option<PowerState>> = tables.into_iter().map(state).collect();
-    let saves = fields.has("saving");
-    let most = Span::s(10);
-    let saving = if saves {
-        fields.span("saving", Source::Optional, Span::us(1)..=most)
-    } else {
-        Some(Span::ZERO)
-    };
+    let saving =
+        fields.given("saving", |key| fields.span(key, Source::Optional, Span::us(1)..=Span::s(10)));
     let states: Option<Vec<PowerState>> = states.into_iter().collect();
     if let Some(states) = &states
         && some
@@ -47,8 +42,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Power> {
         }
     }
     fields.done();
-    let saving = Some(saving?).filter(|saving| *saving > Span::ZERO);
-    Some(Power { states: states?, saving })
+    Some(Power { saving: saving?, states: states? })
 }
 
 fn state(fields: Fields<'_>) -> Option<PowerState> {

@@ -37,30 +37,24 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Bridg
     let sized = |bytes: u64| bytes.is_multiple_of(block) && (512..=1 << 24).contains(&bytes);
     let stripe = fields.size("stripe", Optional, sized, "whole blocks, up to \"16 MiB\"");
     let queue = fields.number("queue", Optional, 1..=1024);
-    let small = match fields.has("small") {
-        true => {
-            Some(fields.size("small", Optional, |bytes| bytes < 1 << 24, "less than \"16 MiB\"")?)
-        }
-        false => None,
-    };
+    let small = fields.given("small", |key| {
+        fields.size(key, Optional, |bytes| bytes < 1 << 24, "less than \"16 MiB\"")
+    });
     let conversion = fields.cost("conversion");
     let command = fields.cost("command");
     let rate = fields.rate("link", Optional);
-    let frames = match fields.has("frames") {
-        true => fields.boolean("frames")?,
-        false => false,
-    };
+    let frames = fields.boolean_or("frames", false);
     fields.done();
     Some(BridgeOf {
         controllers: controllers? as u32,
         stripe_bytes: stripe? as u32,
         queue: queue? as u32,
-        small_bytes: small.map(|bytes| bytes as u32),
+        small_bytes: small?.map(|bytes| bytes as u32),
         timing: Timing {
             conversion: conversion?,
             command: command?,
             link_bytes_per_s: rate?,
-            frames,
+            frames: frames?,
         },
     })
 }

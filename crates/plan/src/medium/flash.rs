@@ -105,16 +105,11 @@ impl Flash {
 fn of_chips(fields: &Fields<'_>, common: &Common) -> Option<Parts> {
     let (block_bytes, keep) = (common.block_bytes, common.rule.map(KeepRule::keep));
     let flash = fields.table("flash").and_then(|table| read(table, block_bytes, keep));
-    let bridged = fields.has("bridge");
-    let bridge = match bridged {
-        true => fields.table("bridge").and_then(|table| bridge::read(table, block_bytes)),
-        false => None,
-    };
-    let flash = flash?;
-    let bridge = match bridged {
-        true => Some(checked(fields, bridge?, &flash)?),
-        false => None,
-    };
+    let bridge = fields.table_if("bridge", |table| bridge::read(table, block_bytes));
+    let (flash, mut bridge) = (flash?, bridge?);
+    if let Some(unchecked) = bridge {
+        bridge = Some(checked(fields, unchecked, &flash)?);
+    }
     Some(Parts {
         // The capacity follows from the chips.
         capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
@@ -161,7 +156,7 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     let geometry = geometry(&fields, &stand_in, block_bytes).filter(|_| profile.is_some());
     let timing = chip_times::read(&fields, &stand_in.geometry, &stand_in.timing);
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
-    let held_up = if fields.has("held_up") { fields.boolean("held_up") } else { Some(false) };
+    let held_up = fields.boolean_or("held_up", false);
     let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
     let software = software(&fields, geometry.as_ref().zip(shape), block_bytes);
     let start = fields.choice(
@@ -169,10 +164,8 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
         &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
     );
     let steady_for = overwrites(&fields, start);
-    let state = match fields.has("state") {
-        true => fields.text("state", "the path of a file for the drive's state").map(Some),
-        false => Some(None),
-    };
+    let state =
+        fields.given("state", |key| fields.text(key, "the path of a file for the drive's state"));
     let lost = state.as_ref().is_some_and(Option::is_some)
         && software.as_ref().is_some_and(|software| software.cache == Cache::Protected);
     if lost {
@@ -226,25 +219,19 @@ fn overwrites(fields: &Fields<'_>, start: Option<Start>) -> Option<Overwrites> {
 /// The geometry of the profile, with the values that the plan overrides.
 fn geometry(fields: &Fields<'_>, profile: &Profile, block_bytes: Option<u64>) -> Option<Geometry> {
     let own = &profile.geometry;
-    let number = |key, own: u32, most: u64| match fields.has(key) {
-        true => fields.number(key, Optional, 1..=most).map(|n| n as u32),
-        false => Some(own),
-    };
+    let number =
+        |key, own: u32, most| fields.number_or(key, own.into(), 1..=most).map(|n| n as u32);
     let channels = number("channels", own.channels, 64);
     let packages = number("packages", own.packages, 64);
     let dies = number("dies", own.dies, 16);
     let planes = number("planes", own.planes, 16);
     let blocks = number("blocks", own.blocks, 1 << 20);
     let word_lines = number("word_lines", own.word_lines, 4096);
-    let unit = match fields.has("unit") {
-        true => {
-            let least = block_bytes.unwrap_or(512).max(512);
-            let sized = |bytes: u64| bytes.is_power_of_two() && (least..=16_384).contains(&bytes);
-            let expected = "a power of two from \"512 B\" to \"16 KiB\", whole blocks";
-            fields.size("unit", Optional, sized, expected)
-        }
-        false => Some(own.unit_bytes.into()),
-    };
+    let least = block_bytes.unwrap_or(512).max(512);
+    let sized = |bytes: u64| bytes.is_power_of_two() && (least..=16_384).contains(&bytes);
+    let expected = "a power of two from \"512 B\" to \"16 KiB\", whole blocks";
+    let unit =
+        fields.or("unit", own.unit_bytes.into(), |key| fields.size(key, Optional, sized, expected));
     let geometry = Geometry {
         channels: channels?,
         packages: packages?,
@@ -281,7 +268,7 @@ fn software(
     );
     let sized = |bytes: u64| (4096..=1 << 32).contains(&bytes);
     let buffer = fields.size("buffer", Optional, sized, "a size from \"4 KiB\" to \"4 GiB\"");
-    let nv_sram = sized_or_none(fields, "nv_sram", "a size such as \"8 MiB\"")?;
+    let nv_sram = size_given(fields, "nv_sram", |_| true, "a size such as \"8 MiB\"")?;
     let collector = fields.choice(
         "collector",
         &[
@@ -292,12 +279,11 @@ fn software(
         ],
     );
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
-    let hints = if fields.has("hints") { fields.boolean("hints") } else { Some(false) };
-    let reserve = optional(fields, "reserve", 4, 2..=64);
-    let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
-    let map_cache = sized_or_none(fields, "map_cache", "a size such as \"4 MiB\"")?;
-    let sized = || fields.size("capacity", Optional, |n| n > 0, "a size such as \"400 GiB\"");
-    let limit = if fields.has("capacity") { Some(sized()?) } else { None };
+    let hints = fields.boolean_or("hints", false);
+    let reserve = fields.number_or("reserve", 4, 2..=64);
+    let wear_spread = fields.number_or("wear_spread", 64, 1..=1 << 20);
+    let map_cache = size_given(fields, "map_cache", |_| true, "a size such as \"4 MiB\"")?;
+    let limit = size_given(fields, "capacity", |n| n > 0, "a size such as \"400 GiB\"")?;
     let (geometry, shape) = chips?;
     let (spare, reserve) = (spare? as u32, reserve? as u32);
     let (streams, hints) = (streams?, hints?);
@@ -477,16 +463,11 @@ fn check_map_cache(fields: &Fields<'_>, shape: &Shape, bytes: Option<u64>) -> Op
 }
 
 /// A size in bytes, if the plan has the key.
-fn sized_or_none(fields: &Fields<'_>, key: &'static str, expected: &str) -> Option<Option<u64>> {
-    let sized = || fields.size(key, Optional, |_| true, expected);
-    if fields.has(key) { Some(Some(sized()?)) } else { Some(None) }
-}
-
-fn optional(
+fn size_given(
     fields: &Fields<'_>,
     key: &'static str,
-    none: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> Option<u64> {
-    if fields.has(key) { fields.number(key, Optional, range) } else { Some(none) }
+    good: impl Fn(u64) -> bool,
+    expected: &str,
+) -> Option<Option<u64>> {
+    fields.given(key, |key| fields.size(key, Optional, good, expected))
 }
