@@ -1,15 +1,10 @@
 //! `--interface NAME`: a name in the registry of interfaces.
 
-use std::sync::Once;
-
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
 use world::interfaces::{self, Row};
-
-/// clap may parse a value more than once; the note on an old name is printed once.
-static NOTED: Once = Once::new();
 
 /// Parses the name of an interface.
 #[derive(Clone)]
@@ -25,9 +20,6 @@ impl TypedValueParser for Named {
         value: &std::ffi::OsStr,
     ) -> Result<&'static Row, clap::Error> {
         let found = value.to_string_lossy();
-        if let Some(new) = interfaces::new_name(&found) {
-            NOTED.call_once(|| eprintln!("doorbell: interface {found} is now named {new}"));
-        }
         interfaces::by_name(&found).map_err(|_| {
             let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
             let arg = arg.map_or_else(String::new, ToString::to_string);

@@ -222,19 +222,3 @@ fn invalid_nbd_address_is_rejected() {
         assert!(!folder.path(address).exists(), "a socket was made");
     }
 }
-
-#[test]
-fn old_interface_name_runs_with_one_note() {
-    let folder = Folder::new("old-name");
-    folder.file("writes.fio", "[w]\nrw=randwrite\nbs=4k\nsize=1m\nnumber_ios=50\nverify=crc32c\n");
-    let run = |name| {
-        let plan = ["run", "writes.fio", "--plan", "small-flash", "--world", "sim"];
-        output_of(&mut doorbell(&folder, &[&plan[..], &["--interface", name]].concat()))
-    };
-    let (old, new) = (run("host-collector"), run("host-gc"));
-    assert_eq!((old.code, new.code), (Some(0), Some(0)), "{}{}", old.err, new.err);
-    assert_eq!(old.err, "doorbell: interface host-collector is now named host-gc\n");
-    assert_eq!(new.err, "");
-    assert!(new.out.contains("plan small-flash, host-gc"), "{}", new.out);
-    assert_eq!(old.out, new.out);
-}
