@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use core::future::{Future, poll_fn};
-use core::pin::pin;
+use core::pin::Pin;
 use core::task::Poll;
 
 use crate::rt::Rt;
@@ -27,8 +27,7 @@ fn draw(rng: &mut Rng) -> Option<Span> {
 
 /// A task that may pause before each of its turns. An event that would wake it meanwhile waits for the end of
 /// its pause.
-pub(crate) async fn paused(rt: Rt, task: impl Future<Output = ()>) {
-    let mut task = pin!(task);
+pub(crate) async fn paused(rt: Rt, mut task: Pin<Box<dyn Future<Output = ()>>>) {
     let mut pause = None;
     poll_fn(|cx| {
         if pause.is_none() {

@@ -179,8 +179,13 @@ impl Rt {
 
     /// Starts a task that runs until it ends or the executor is dropped.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
-        let future: Pin<Box<dyn Future<Output = ()>>> = match self.0.pauses.borrow().is_some() {
-            false => Box::pin(future),
+        self.spawn_boxed(Box::pin(future))
+    }
+
+    /// As [`spawn`](Rt::spawn), compiled once for all tasks.
+    fn spawn_boxed(&self, future: Pin<Box<dyn Future<Output = ()>>>) -> TaskId {
+        let future = match self.0.pauses.borrow().is_some() {
+            false => future,
             true => Box::pin(crate::pauses::paused(self.clone(), future)),
         };
         let task = Task { future: Some(future), queued: false, trace: NO_TRACE };
