@@ -166,6 +166,13 @@ pub(crate) fn wait(these: &[(BorrowedFd<'_>, Until)], ms: i32, ready: &mut Vec<b
     ready.extend(polled.iter().map(|polled| !polled.revents().is_empty()));
 }
 
+/// Returns true if the peer of a Unix socket has closed it, whether or not all it sent has been read.
+pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let _ = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+    polled[0].revents().contains(PollFlags::HUP)
+}
+
 /// Maximum number of descriptors in one message.
 pub(crate) const FDS_MAX: usize = 16;
 

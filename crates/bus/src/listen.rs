@@ -399,14 +399,27 @@ impl<G: Handshake> Acceptor<G> {
         }
     }
 
-    /// Disconnects waiting clients, up to [`GREETING_MAX`] of the backlog.
-    pub fn turn_away(&self) {
+    /// Disconnects waiting clients, up to [`GREETING_MAX`] of the backlog, while the socket of the current
+    /// one is open. A client that connects after that socket was closed is the next one.
+    pub fn turn_away(&self, current: BorrowedFd<'_>) {
         let mut state = self.state();
-        state.greeting.clear();
+        if !fd::has_hung_up(current) {
+            state.greeting.clear();
+        }
         for _ in 0..GREETING_MAX {
-            if let Err(error) = self.listener.accept() {
-                let _ = state.backoff.failed(error);
-                return;
+            match self.listener.accept() {
+                // Checked after the accept, as it may connect between the two.
+                Ok(client) if fd::has_hung_up(current) => {
+                    if let Ok(client) = G::begin(client) {
+                        state.greeting.push((client, STD_CLOCK.now()));
+                    }
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let _ = state.backoff.failed(error);
+                    return;
+                }
             }
         }
     }
@@ -432,6 +445,7 @@ pub(crate) fn milliseconds(span: Span) -> i32 {
 mod tests {
     use super::*;
     use std::format;
+    use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::string::ToString;
 
@@ -450,6 +464,51 @@ mod tests {
         assert!(matches!(Listener::bind(&path), Err(ListenError::Taken)));
         drop(listener);
         assert!(!path.exists());
+    }
+
+    /// A client whose first byte is all of its greeting.
+    struct Brief(UnixStream);
+
+    impl AsFd for Brief {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl Handshake for Brief {
+        type Whole = UnixStream;
+        type Error = io::Error;
+
+        fn begin(socket: UnixStream) -> io::Result<Brief> {
+            Ok(Brief(socket))
+        }
+
+        fn advance(mut self) -> Result<Step<Brief>, io::Error> {
+            self.0.read_exact(&mut [0])?;
+            Ok(Step::Whole(self.0))
+        }
+    }
+
+    /// Also where the server has not noticed that the current client has left, and what that one sent is
+    /// unread.
+    #[test]
+    fn client_that_connects_after_the_current_one_left_is_the_next() {
+        let path = path("next");
+        let clients = Acceptor::<Brief>::bind(&path).unwrap();
+        let (current, mut peer) = UnixStream::pair().unwrap();
+        peer.write_all(&[1]).unwrap();
+        let mut early = UnixStream::connect(&path).unwrap();
+        clients.turn_away(current.as_fd());
+        assert_eq!(early.read(&mut [0]).unwrap(), 0, "it is disconnected");
+        drop(peer);
+        let mut next = UnixStream::connect(&path).unwrap();
+        clients.turn_away(current.as_fd());
+        clients.turn_away(current.as_fd());
+        next.write_all(&[2]).unwrap();
+        clients.next().unwrap().write_all(&[3]).unwrap();
+        let mut got = [0];
+        next.read_exact(&mut got).unwrap();
+        assert_eq!(got, [3]);
     }
 
     #[test]

@@ -381,6 +381,7 @@ impl HostSide {
     }
 
     /// Wakes the waits for these bytes of host memory.
+    #[inline]
     fn changed(&self, rt: &Rt, at: u64, bytes: u64) {
         for watch in self.watches.borrow_mut().iter_mut().flatten() {
             if watch.begin < at + bytes

@@ -83,8 +83,8 @@ impl Server {
         self.clients.path()
     }
 
-    pub(super) fn turn_away(&self) {
-        self.clients.turn_away();
+    pub(super) fn turn_away(&self, current: BorrowedFd<'_>) {
+        self.clients.turn_away(current);
     }
 
     /// Pause in which polling for connections is useless.

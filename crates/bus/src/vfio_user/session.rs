@@ -126,7 +126,7 @@ impl Server {
         let (channel, message) = self.next().map_err(failed)?;
         // One client at a time: the others are disconnected now, which also frees their descriptors.
         let session = Session::agree(&channel, message, self.maps_max).and_then(|transfer_bytes| {
-            self.turn_away();
+            self.turn_away(channel.as_fd());
             Session::new(channel, transfer_bytes, function, threads, self.maps_max)
         });
         session.map_err(AcceptError::Greeting).map_err(failed)
@@ -288,8 +288,7 @@ impl Session {
                 Some(message) => self.take_in(message)?,
             }
         } else if ready.get(2) == Some(&true) {
-            // The current client is still connected: its socket had no event, not even end of file.
-            server.turn_away();
+            server.turn_away(self.channel.as_fd());
         }
         Ok(None)
     }
