@@ -136,7 +136,8 @@ fn flushed_data_survives_sequences_of_cuts_kills_and_stops() {
     for sets in [&[][..], &[("medium.flash.cache", "through")][..]] {
         let plan = flash(sets);
         power_cuts::check_sequences(NVME, &plan).expect("a plan for a state");
-        let campaign = Campaign { seed: 1, from: 0, cuts: 3.max(cuts() / 10) };
+        // Number 38 loses flushed data if operations of the journal stay open across a power cut.
+        let campaign = Campaign { seed: 1, from: 37, cuts: 3.max(cuts() / 10) };
         let survived = power_cuts::run_sequences(NVME, &plan, campaign, |_| {});
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
         assert_eq!(survived.sequences, campaign.cuts);
