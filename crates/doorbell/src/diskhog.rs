@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use campaign::diskhog::{self, Hog, LockCosts, Runs};
 use clap::{Args, ValueEnum};
-use papers::Table;
 use plan::units::{parse_size, parse_span};
 use plan::{LOCK_ORDERS, POLICIES, Plan};
+use report::model::paper::Table;
 use report::model::{self, Document};
 use runtime::Span;
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use papers::{self, Details, Options, Paper, Report, Verdicts};
+use papers::{self, Options, Paper};
+use report::exhibits::{Details, Verdicts};
 use report::model;
 
 use super::call::Call;
@@ -40,16 +41,17 @@ pub(super) fn papers(typed: &Papers, call: &Call) -> Result<bool, String> {
     let mut html = typed.html.as_ref().map(create).transpose()?;
     let page = Page::beside(&[&json])?;
     let options = Options { swings: !typed.quick, long: typed.name.is_some() && !typed.quick };
-    let reports = papers::run(&papers, options).map_err(|error| error.to_string())?;
-    for report in &reports {
-        page.line(Verdicts(report));
+    let computed = papers::run(&papers, options).map_err(|error| error.to_string())?;
+    for paper in &computed {
+        page.line(Verdicts(paper));
     }
     if typed.name.is_some() || typed.verbose {
-        reports.iter().for_each(|report| page.text(&Details(report).to_string()));
+        computed.iter().for_each(|paper| page.text(&Details(paper).to_string()));
     }
+    let is_as_expected = computed.iter().all(model::Paper::is_as_expected);
     if typed.json.is_some() || typed.html.is_some() {
         let mut document = call.document(Vec::new());
-        document.papers = reports.iter().map(model).collect();
+        document.papers = computed;
         if let (Some(file), Some(path)) = (&mut html, &typed.html) {
             put(file, path, &report::page::html(&document))?;
             page.line(format_args!("page: {}", path.display()));
@@ -58,22 +60,7 @@ pub(super) fn papers(typed: &Papers, call: &Call) -> Result<bool, String> {
             json.put(&report::to_json(&document))?;
         }
     }
-    Ok(reports.iter().all(|report| report.is_as_expected()))
-}
-
-/// A paper's exhibits as data: `papers` and `report` give them the same shape in JSON.
-fn model(report: &Report) -> model::Paper {
-    let exhibit = |exhibit| {
-        let value = serde_json::to_value(exhibit).expect("an exhibit has string keys");
-        serde_json::from_value(value).expect("the model of a result has every exhibit")
-    };
-    let Paper { name, title, authors, .. } = report.paper;
-    model::Paper {
-        name: (*name).to_owned(),
-        title: (*title).to_owned(),
-        authors: (*authors).to_owned(),
-        exhibits: report.exhibits.iter().map(exhibit).collect(),
-    }
+    Ok(is_as_expected)
 }
 
 fn chosen(name: Option<&str>) -> Result<Vec<&'static Paper>, String> {

@@ -2,9 +2,9 @@
 
 use campaign::tenants::{self, Load, Tenants, Way};
 use clap::Args;
-use papers::Table;
 use plan::Plan;
 use plan::units::parse_span;
+use report::model::paper::Table;
 
 use super::Sets;
 use super::output::Page;

@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use super::ExhibitError;
 use super::changes::{Change, always, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Rule, Subject};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::Machine;
 use super::setup::Setup;
 use super::sweep::{of_size, without_software};
 use super::threads::{Done, Threads, run};
+use report::model::paper::Rule;
 
 /// Descriptors per block, as in figures 5 and 6.
 pub(super) const SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];

@@ -2,11 +2,11 @@
 
 use super::ExhibitError;
 use super::adaptive::{BYTES, SIZES, THREADS, WAYS, adaptive, by_bytes, curves, fixed, machine};
-use super::exhibit::{Axis, Exhibit, Figure, Series, Table};
 use super::measure::Machine;
 use super::setup::Setup;
-use super::sweep::{KIOPS, counts, curve, kiops, places, table};
+use super::sweep::{counts, curve, kiops, places, table, throughput};
 use super::threads::Done;
+use report::model::paper::{Axis, Exhibit, Figure, Series, Table};
 
 pub(super) fn all(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
     let machine = machine(setup);
@@ -57,13 +57,12 @@ fn figure_5(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
         "Figure 5: the interface alone, constantly fed, 4 KiB, kIOPS by descriptors in a block";
     Ok(vec![
         table(caption, "descriptors", places(&SIZES), &rows),
-        Exhibit::Figure(Figure {
-            caption: format!("{caption}: reads"),
-            number: "Figure 5",
-            x: counts("descriptors in a block"),
-            y: KIOPS,
+        Figure::exhibit(
+            "Figure 5",
+            format!("{caption}: reads"),
+            (counts("descriptors in a block"), throughput()),
             series,
-        }),
+        ),
     ])
 }
 
@@ -87,13 +86,12 @@ fn figure_6(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
                 runs.iter().zip(SIZES).zip("abcdef".chars()).map(|((runs, size), letter)| {
                     curve(letter, format!("blocks of {size}"), &THREADS, runs)
                 });
-            exhibits.push(Exhibit::Figure(Figure {
-                caption: "Figure 6: only full blocks, 4 KiB reads".into(),
-                number: "Figure 6",
-                x: counts("threads"),
-                y: KIOPS,
-                series: series.collect(),
-            }));
+            exhibits.push(Figure::exhibit(
+                "Figure 6",
+                "Figure 6: only full blocks, 4 KiB reads",
+                (counts("threads"), throughput()),
+                series.collect(),
+            ));
         }
     }
     Ok(exhibits)
@@ -106,14 +104,13 @@ fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
         rows.push((format!("{kind}, kIOPS"), runs.iter().map(kiops).collect()));
         rows.push((format!("{kind}, us"), runs.iter().map(us).collect()));
         rates.push(curve(letter, kind.into(), &THREADS, &runs));
-        let points = THREADS.iter().zip(&runs).map(|(x, done)| (f64::from(*x), done.us)).collect();
+        let points = THREADS.iter().zip(&runs).map(|(x, done)| (f64::from(*x), done.us));
         latencies.push(Series::ours(letter, kind, points));
     }
     let figure = |caption: &str, y, series| {
-        let (x, caption) = (counts("threads"), caption.to_owned());
-        Exhibit::Figure(Figure { caption, number: "Figure 7", x, y, series })
+        Figure::exhibit("Figure 7", caption, (counts("threads"), y), series)
     };
-    let latency = Axis { label: "mean latency", unit: "us", logarithmic: false };
+    let latency = Axis::linear("mean latency", "us");
     Ok(vec![
         table(
             "Figure 7: the adaptive driver, 4 KiB, by threads",
@@ -121,7 +118,7 @@ fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
             places(&THREADS),
             &rows,
         ),
-        figure("Figure 7: the adaptive driver, 4 KiB", KIOPS, rates),
+        figure("Figure 7: the adaptive driver, 4 KiB", throughput(), rates),
         figure("Figure 7, the same runs", latency, latencies),
     ])
 }
@@ -133,7 +130,7 @@ fn figure_8(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
         let rates: Vec<_> = runs.iter().zip(BYTES).map(|(done, bytes)| done.mib_s(bytes)).collect();
         rows.push((format!("{kind}, MiB/s"), rates.iter().map(|r| format!("{r:.0}")).collect()));
         rows.push((format!("{kind}, us"), runs.iter().map(us).collect()));
-        let points = BYTES.iter().zip(rates).map(|(x, rate)| (f64::from(*x), rate)).collect();
+        let points = BYTES.iter().zip(rates).map(|(x, rate)| (f64::from(*x), rate));
         series.push(Series::ours(letter, kind, points));
     }
     let names = BYTES.iter().map(|b| match *b {
@@ -143,13 +140,12 @@ fn figure_8(machine: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
     });
     Ok(vec![
         table("Figure 8: one thread, by bytes of a request", "bytes", names.collect(), &rows),
-        Exhibit::Figure(Figure {
-            caption: "Figure 8: one thread".into(),
-            number: "Figure 8",
-            x: Axis { label: "a request", unit: "B", logarithmic: true },
-            y: Axis { label: "throughput", unit: "MiB/s", logarithmic: false },
+        Figure::exhibit(
+            "Figure 8",
+            "Figure 8: one thread",
+            (Axis::logarithmic("a request", "B"), Axis::linear("throughput", "MiB/s")),
             series,
-        }),
+        ),
     ])
 }
 

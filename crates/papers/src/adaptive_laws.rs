@@ -6,12 +6,12 @@ use runtime::Span;
 use super::ExhibitError;
 use super::adaptive::{FIXED_BLOCKS, PLANS, SIZES, WAYS, completing, fed, machine};
 use super::changes::{always, instead, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Quotation, Rule, Subject};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::Machine;
 use super::setup::Setup;
 use super::sweep::{of_size, places, table};
 use super::threads::{Done, Threads, run};
+use report::model::paper::{Exhibit, Quotation, Rule};
 
 /// A short window: the loops repeat themselves after a few blocks.
 const BRIEF: Span = Span::ms(3);
@@ -311,7 +311,8 @@ pub(super) fn exhibits(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
                          are not \
                         legible; its unit is not legible either, elsewhere it is kIOPS",
                 unit: "kIOPS",
-            },
+            }
+            .into(),
             paper: Some(60.0),
             ours: Some(most),
             why: "no curve's value is in the text. If the axis is of kIOPS and ends near its highest \
@@ -328,8 +329,8 @@ pub(super) fn exhibits(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
 #[cfg(test)]
 mod tests {
     use super::super::adaptive::POLICIES_OF_TWO;
-    use super::super::exhibit::Verdict;
     use super::*;
+    use report::model::paper::Verdict;
 
     fn is_earned(spec: &Spec) {
         let setup = Setup::new();

@@ -6,12 +6,12 @@ use runtime::Span;
 use super::ExhibitError;
 use super::adaptive::machine;
 use super::changes::{Change, instead};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Rule, Subject};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::Machine;
 use super::setup::Setup;
 use super::sweep::{Shown, kiops, of_size, places, table, without_software};
 use super::threads::{Done, Threads, run};
+use report::model::paper::{Exhibit, Rule};
 
 /// Thread counts of the comparison.
 const THREADS: [u32; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 64];

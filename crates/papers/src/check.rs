@@ -2,11 +2,31 @@
 
 use super::ExhibitError;
 use super::changes::Change;
-use super::exhibit::{
-    Cause, Changed, Check, Criterion, Exhibit, Part, Rule, Subject, Swing, Verdict,
-};
 use super::setup::Setup;
 use plan::units::scaled;
+use report::model::paper::{
+    self, Cause, Changed, Check, Criterion, Exhibit, Part, Rule, Swing, Verdict,
+};
+
+/// The statement of a paper that an exhibit is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Row of the list of systems, for example "B7".
+    pub row: &'static str,
+    /// At most 40 characters, for the table of verdicts.
+    pub title: &'static str,
+    /// The statement, with its place in the paper.
+    pub claim: &'static str,
+    /// Unit of measurement; empty if the numbers have none.
+    pub unit: &'static str,
+}
+
+impl From<Subject> for paper::Subject {
+    fn from(of: Subject) -> paper::Subject {
+        let [row, title, claim, unit] = [of.row, of.title, of.claim, of.unit].map(str::to_owned);
+        paper::Subject { row, title, claim, unit }
+    }
+}
 
 /// The number of a check in this model, and what goes with it.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +55,9 @@ impl Seen {
         Seen { details, ..self }
     }
 
-    pub fn parts(self, parts: &[(&'static str, f64)]) -> Seen {
-        let parts = parts.iter().map(|(stage, value)| Part { stage, value: *value }).collect();
-        Seen { parts, ..self }
+    pub fn parts(self, parts: &[(&str, f64)]) -> Seen {
+        let part = |&(stage, value): &(&str, f64)| Part { stage: stage.to_owned(), value };
+        Seen { parts: parts.iter().map(part).collect(), ..self }
     }
 }
 
@@ -132,13 +152,13 @@ impl Spec {
             Expected::Holds => None,
             Expected::Departs(text, swaps) => {
                 let swaps = swaps.iter().map(|swap| self.changed(setup, swap));
-                Some(Cause { text, swaps: swaps.collect::<Result<_, _>>()? })
+                Some(Cause { text: text.to_owned(), swaps: swaps.collect::<Result<_, _>>()? })
             }
         };
         Ok(Check {
-            subject: self.subject,
-            mechanism: self.mechanism,
-            mutations: self.mutations.iter().map(|mutation| mutation.change).collect(),
+            subject: self.subject.into(),
+            mechanism: self.mechanism.to_owned(),
+            mutations: self.mutations.iter().map(|mutation| mutation.change.to_owned()).collect(),
             criterion: Criterion { rule: self.rule, shape: self.shape.to_owned() },
             ours: seen.ours,
             paper: seen.paper.or(self.paper),
@@ -156,16 +176,12 @@ impl Spec {
     /// # Errors
     /// The change is invalid.
     pub fn changed(&self, setup: &Setup, change: &Mutation) -> Result<Changed, ExhibitError> {
-        match (self.see)(&setup.changed(change.settings)) {
-            Ok(seen) => {
-                let verdict = self.verdict(&seen);
-                Ok(Changed { change: change.change, ours: Some(seen.ours), verdict })
-            }
-            Err(ExhibitError::Job(_) | ExhibitError::Io(_)) => {
-                Ok(Changed { change: change.change, ours: None, verdict: Verdict::Departs })
-            }
-            Err(error) => Err(error),
-        }
+        let (ours, verdict) = match (self.see)(&setup.changed(change.settings)) {
+            Ok(seen) => (Some(seen.ours), self.verdict(&seen)),
+            Err(ExhibitError::Job(_) | ExhibitError::Io(_)) => (None, Verdict::Departs),
+            Err(error) => return Err(error),
+        };
+        Ok(Changed { change: change.change.to_owned(), ours, verdict })
     }
 
     /// The number with each assumed cost at half and at one and a half.

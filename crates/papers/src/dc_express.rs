@@ -2,11 +2,11 @@
 
 use super::ExhibitError;
 use super::changes::{Change, of, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::dcx_kernel::{layers, nvme_through_linux};
-use super::exhibit::{Exhibit, Quotation, Rule, Subject};
 use super::measure::{Arrivals, Machine, Reads, overtaken, rate_at, reads, small_reads};
 use super::setup::Setup;
+use report::model::paper::{Exhibit, Quotation, Rule};
 use runtime::Rng;
 use wire::dcx::tag::Tag;
 use world::interfaces::{DCX, NVME};
@@ -460,7 +460,7 @@ pub(super) const TENFOLD: Spec = Spec {
 
 pub(super) fn quoted(_: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
     let quotation = |row, title, claim, unit, paper, why: &str| {
-        let subject = Subject { row, title, claim, unit };
+        let subject = Subject { row, title, claim, unit }.into();
         Exhibit::Quotation(Quotation { subject, paper, ours: None, why: why.into() })
     };
     Ok(vec![

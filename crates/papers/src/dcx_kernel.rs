@@ -2,11 +2,11 @@
 
 use super::ExhibitError;
 use super::changes::{Change, of};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::dc_express::{looped, through_linux};
-use super::exhibit::{Exhibit, Rule, Subject, Table};
 use super::measure::{Machine, Reads};
 use super::setup::Setup;
+use report::model::paper::{Exhibit, Rule, Table};
 
 const LINUX: &str = "dc-express-linux";
 const SWUNG: Swung = Swung { plans: &[LINUX], number: None };

@@ -4,10 +4,10 @@ use world::interfaces::DCX;
 
 use super::ExhibitError;
 use super::changes::{instead, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Rule, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::{Arrivals, Machine, Reads, rate_at, reads, small_reads};
 use super::setup::Setup;
+use report::model::paper::{Exhibit, Rule, Table};
 
 const USER: &[&str] = &["dc-express"];
 

@@ -3,9 +3,9 @@
 use super::ExhibitError;
 use super::dc_express::{SELDOM, looped, through_linux};
 use super::dcx_kernel::{self, nvme_through_linux};
-use super::exhibit::{Axis, Exhibit, Figure, Series, Table};
 use super::measure::{Arrivals, Machine, reads, small_reads, writes as writes_of};
 use super::setup::Setup;
+use report::model::paper::{Axis, Exhibit, Figure, Series, Table};
 use world::interfaces::{DCX, NVME};
 
 /// Bytes per read in figure 4.
@@ -71,12 +71,11 @@ fn figure_4(user: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
                 a second",
             ],
         ),
-        Exhibit::Figure(Figure {
-            caption: "Figure 4: reads at depth 1 from user space".into(),
-            number: "Figure 4",
-            x: Axis { label: "bytes", unit: "B", logarithmic: true },
-            y: Axis { label: "latency", unit: "us", logarithmic: false },
-            series: vec![
+        Figure::exhibit(
+            "Figure 4",
+            "Figure 4: reads at depth 1 from user space",
+            (Axis::logarithmic("bytes", "B"), Axis::linear("latency", "us")),
+            vec![
                 Series::ours('f', "in a tight loop", fixed),
                 Series::ours('r', "at random arrival", random),
                 Series::ours('m', "PCM read", media),
@@ -87,7 +86,7 @@ fn figure_4(user: &Machine) -> Result<Vec<Exhibit>, ExhibitError> {
                     vec![(512.0, 1.4), (4096.0, 2.432 + 0.368 + 0.863)],
                 ),
             ],
-        }),
+        ),
     ])
 }
 
@@ -122,12 +121,12 @@ fn matrix(setup: &Setup, user: &Machine) -> Shown {
             ]);
         }
     }
-    Ok(Exhibit::Table(Table {
-        caption: "The same reads by NVMe and by DC Express, depth 1, us".into(),
-        columns: ["way in", "bytes", "NVMe", "DC Express", "less", ""].map(String::from).into(),
+    Ok(Table::exhibit(
+        "The same reads by NVMe and by DC Express, depth 1, us",
+        &["way in", "bytes", "NVMe", "DC Express", "less", ""],
         lines,
-        notes: Vec::new(),
-    }))
+        &[],
+    ))
 }
 
 /// Difference of two reads, stage by stage, and in packets.
@@ -151,16 +150,15 @@ fn removed(user: &Machine, bytes: u32) -> Shown {
         let cells = [one, other, less].map(|value| format!("{value:.2}"));
         lines.push(std::iter::once(what.to_owned()).chain(cells).collect());
     }
-    Ok(Exhibit::Table(Table {
-        caption: format!("What is left out of a read of {bytes} B, polled from user space, us"),
-        columns: ["stage", "NVMe", "DC Express", "less"].map(String::from).into(),
+    Ok(Table::exhibit(
+        &format!("What is left out of a read of {bytes} B, polled from user space, us"),
+        &["stage", "NVMe", "DC Express", "less"],
         lines,
-        notes: vec![
-            "stages that are alike are left out; the others' differences add up to the whole"
-                .into(),
-            "TLPs by read, with those of polling in between".into(),
+        &[
+            "stages that are alike are left out; the others' differences add up to the whole",
+            "TLPs by read, with those of polling in between",
         ],
-    }))
+    ))
 }
 
 fn chipset(user: &Machine) -> Shown {
@@ -185,14 +183,12 @@ fn chipset(user: &Machine) -> Shown {
             ]);
         }
     }
-    Ok(Exhibit::Table(Table {
-        caption: "Behind a chipset, about 2 us a round trip (section 4), us".into(),
-        columns: ["interface", "bytes", "processor's lanes", "chipset's", "more", "round trips"]
-            .map(String::from)
-            .into(),
+    Ok(Table::exhibit(
+        "Behind a chipset, about 2 us a round trip (section 4), us",
+        &["interface", "bytes", "processor's lanes", "chipset's", "more", "round trips"],
         lines,
-        notes: Vec::new(),
-    }))
+        &[],
+    ))
 }
 
 /// Beyond the paper, which does not change writes: with writes 55 times slower than reads there is nothing to
@@ -215,12 +211,12 @@ fn writes(user: &Machine) -> Shown {
             ]);
         }
     }
-    Ok(Exhibit::Table(Table {
-        caption: "Beyond the paper: writes through the polled queue, depth 1, us".into(),
-        columns: ["medium", "bytes", "NVMe", "polled queue", "less", ""].map(String::from).into(),
+    Ok(Table::exhibit(
+        "Beyond the paper: writes through the polled queue, depth 1, us",
+        &["medium", "bytes", "NVMe", "polled queue", "less", ""],
         lines,
-        notes: Vec::new(),
-    }))
+        &[],
+    ))
 }
 
 /// Clock frequencies of figure 6, MHz.
@@ -275,18 +271,17 @@ fn figure_6(user: &Machine) -> Shown {
             format!("{:.1}", point.microjoule),
         ]
     };
-    Ok(Exhibit::Table(Table {
-        caption: "Figure 6: 512 B reads and the server's power by the clock of the polling core"
-            .into(),
-        columns: ["clock", "us", "W", "uJ a read"].map(String::from).into(),
-        lines: points.iter().map(line).collect(),
-        notes: vec![
-            format!(
+    Ok(Table::exhibit(
+        "Figure 6: 512 B reads and the server's power by the clock of the polling core",
+        &["clock", "us", "W", "uJ a read"],
+        points.iter().map(line).collect(),
+        &[
+            &format!(
                 "assumed: {IDLE_W} W idle; {CORE_W} W for the core at 3.8 GHz, by the cube of its clock"
             ),
-            "from the paper: polling adds 6 % of idle power; a device that sleeps adds none".into(),
+            "from the paper: polling adds 6 % of idle power; a device that sleeps adds none",
         ],
-    }))
+    ))
 }
 
 /// Section 5: more lanes, or more bandwidth of each, approach the limit of bus and protocol latency.
@@ -306,11 +301,10 @@ fn asymptote(user: &Machine) -> Shown {
         let points = points.collect::<Result<Vec<_>, ExhibitError>>()?;
         series.push(Series::ours(letter, format!("{generation} x{lanes}"), points));
     }
-    Ok(Exhibit::Figure(Figure {
-        caption: "More lanes and bandwidth, in a tight loop (section 5)".into(),
-        number: "",
-        x: Axis { label: "bytes", unit: "B", logarithmic: true },
-        y: Axis { label: "latency", unit: "us", logarithmic: false },
+    Ok(Figure::exhibit(
+        "",
+        "More lanes and bandwidth, in a tight loop (section 5)",
+        (Axis::logarithmic("bytes", "B"), Axis::linear("latency", "us")),
         series,
-    }))
+    ))
 }

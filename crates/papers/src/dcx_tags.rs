@@ -1,19 +1,20 @@
 //! Tags at the paper's own scale: 128 GiB of random contents, reads compared with them, collisions
 //! counted beside the formula (sections 3 and 3.1 of Vučinić et al., FAST 2014).
 
+use bus::sim::SimHost;
 use host::BlockDevice;
 use media::contents::Fill;
 use runtime::{Log, Rng};
 use wire::Lba;
 use wire::dcx::tag::{Tag, collision_chance};
-use world::interfaces::{DCX, Dcx};
+use world::interfaces::{DCX, DcxDriver};
 
 use super::ExhibitError;
 use super::changes::{Change, always, instead, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Rule, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::{Machine, writes};
 use super::setup::Setup;
+use report::model::paper::{Exhibit, Rule, Table};
 
 const USER: &[&str] = &["dc-express"];
 
@@ -65,22 +66,22 @@ fn read_random(machine: &Machine, reads: u64) -> Result<Collided, ExhibitError> 
 fn read_random_once(machine: &Machine, reads: u64) -> Result<Collided, ExhibitError> {
     let plan = machine.open()?;
     let blocks = plan.medium.contents.capacity_bytes / BLOCK as u64;
-    world::in_virtual_time::<Dcx, _>(&plan, Log::Off, async |_, _, driver| {
-        let queue = world::interfaces::Driver::disk(&driver, 0);
+    world::in_virtual_time(DCX, &plan, Log::Off, 1, async |_, _, driver| {
+        let disk = driver.disk(0);
         let mut rng = Rng::for_part(plan.run.seed, "blocks");
-        let mut buffer = BlockDevice::buffer(&queue, BLOCK)?;
+        let mut buffer = disk.buffer(BLOCK)?;
         let (mut wrong, mut found, mut expected) = (0, [0; BLOCK], [0; BLOCK]);
         for _ in 0..reads {
             let lba = rng.below(blocks);
-            let (back, done) = BlockDevice::read(&queue, Lba(lba), buffer).await;
+            let (back, done) = disk.read(Lba(lba), buffer).await;
             done?;
             back.copy_out(0, &mut found);
             Fill::new(FILL).write(lba * BLOCK as u64, &mut expected);
             wrong += u64::from(found != expected);
             buffer = back;
         }
-        let counters = queue.counters();
-        Ok::<_, ExhibitError>(Collided { reads, wrong, timeouts: counters.timeouts })
+        let timeouts = driver.typed::<DcxDriver<SimHost>>().timeouts();
+        Ok::<_, ExhibitError>(Collided { reads, wrong, timeouts })
     })?
 }
 

@@ -2,12 +2,12 @@
 
 use super::ExhibitError;
 use super::changes::{Change, instead, of, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Axis, Exhibit, Figure, Rule, Series, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::fastpath_ways::{
     BOARD, Core, FREE, LINUX, Route, Way, baseline_table, route, run, ways_table,
 };
 use super::setup::Setup;
+use report::model::paper::{Axis, Exhibit, Figure, Rule, Series, Table};
 
 /// A kind of access: its job-file keyword, and table III: the baseline and FastPath, us.
 struct Kind {
@@ -322,13 +322,13 @@ fn figure_4(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
         ('v', "kernel, write", Way::Kernel, "randwrite"),
     ];
     let mut lines = Vec::new();
-    let mut series: Vec<_> = WAYS.map(|way| Series::ours(way.0, way.1, Vec::new())).into();
+    let mut series: Vec<_> = WAYS.map(|way| Series::ours(way.0, way.1, [])).into();
     for size in SIZES {
         let mut line = vec![format!("{size}")];
         for ((_, _, way, rw), series) in WAYS.iter().zip(&mut series) {
             let done = run(&route(setup, Core::A9, *way), rw, size << 10, DEEP)?;
             line.push(format!("{:.0}", done.megabytes));
-            series.points.push((f64::from(size << 10), done.megabytes));
+            series.points.push([f64::from(size << 10), done.megabytes]);
         }
         lines.push(line);
     }
@@ -345,13 +345,12 @@ fn figure_4(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
                 "put in: the drive's advertised limits, 1 GB/s for reads, 800 MB/s for writes",
             ],
         ),
-        Exhibit::Figure(Figure {
-            caption: "Figure 4: bandwidth".into(),
-            number: "Figure 4",
-            x: Axis { label: "a request", unit: "B", logarithmic: true },
-            y: Axis { label: "bandwidth", unit: "MB/s", logarithmic: false },
+        Figure::exhibit(
+            "Figure 4",
+            "Figure 4: bandwidth",
+            (Axis::logarithmic("a request", "B"), Axis::linear("bandwidth", "MB/s")),
             series,
-        }),
+        ),
     ])
 }
 
@@ -525,16 +524,15 @@ fn figure_5(setup: &Setup) -> Result<Exhibit, ExhibitError> {
         };
         Ok(SIZES.iter().zip(all).map(kiops).collect())
     };
-    Ok(Exhibit::Figure(Figure {
-        caption: "Figure 5: random reads, 32 in flight".into(),
-        number: "Figure 5",
-        x: Axis { label: "a request", unit: "B", logarithmic: true },
-        y: Axis { label: "rate", unit: "kIOPS", logarithmic: false },
-        series: vec![
+    Ok(Figure::exhibit(
+        "Figure 5",
+        "Figure 5: random reads, 32 in flight",
+        (Axis::logarithmic("a request", "B"), Axis::linear("rate", "kIOPS")),
+        vec![
             Series::ours('f', "FastPath", points(Way::Engine)?),
             Series::ours('k', "kernel", points(Way::Kernel)?),
         ],
-    }))
+    ))
 }
 
 /// Commands of 512 bytes of requests of 64 KiB, with this many engines: thousands a second. Link and drive

@@ -8,11 +8,11 @@ use workload::trace::Mapping;
 
 use super::ExhibitError;
 use super::changes::Change;
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Rule, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::flash_ssds::{IN_DEVICE, Load, Measured, Ssd, run};
 use super::measure::Machine;
 use super::setup::Setup;
+use report::model::paper::{Exhibit, Rule, Table};
 use world::interfaces::{HOST_FLASH_ARRAY, NVME_ARRAY, Row};
 use world::work::Work;
 use world::{self, Options};

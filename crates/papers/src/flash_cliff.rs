@@ -2,11 +2,11 @@
 //! point of the performance drop, and what delays it.
 
 use super::ExhibitError;
-use super::check::{Expected, Seen, Spec, Swung};
-use super::exhibit::{Axis, Exhibit, Figure, Rule, Series, Subject, Table};
+use super::check::{Expected, Seen, Spec, Subject, Swung};
 use super::flash_ssds::{IN_DEVICE, Load, Ssd, run};
 use super::measure::Machine;
 use super::setup::Setup;
+use report::model::paper::{Axis, Exhibit, Figure, Rule, Series, Table};
 
 /// Samples of a time series per capacity, and of a figure.
 const FINE: usize = 16;
@@ -120,25 +120,24 @@ impl Course {
 
 fn figure(
     caption: &str,
-    number: &'static str,
-    y: (&'static str, &'static str),
+    number: &str,
+    y: (&str, &str),
     courses: [&Course; 2],
     of: impl Fn(&Place) -> f64,
 ) -> Exhibit {
     let series = |letter, name: &str, course: &Course| {
         let point = |at: usize| Some(((at + 1) as f64 / COARSE as f64, of(&course.coarse(at)?)));
-        Series::ours(letter, name, (0..CAPACITIES * COARSE).filter_map(point).collect())
+        Series::ours(letter, name, (0..CAPACITIES * COARSE).filter_map(point))
     };
-    Exhibit::Figure(Figure {
-        caption: caption.into(),
+    Figure::exhibit(
         number,
-        x: Axis { label: "capacities written", unit: "", logarithmic: false },
-        y: Axis { label: y.0, unit: y.1, logarithmic: false },
-        series: vec![
+        caption,
+        (Axis::linear("capacities written", ""), Axis::linear(y.0, y.1)),
+        vec![
             series('F', Ssd::Closer.name(), courses[0]),
             series('B', Ssd::Bridge.name(), courses[1]),
         ],
-    })
+    )
 }
 
 fn whole(ssd: Ssd, setup: &Setup) -> Result<Course, ExhibitError> {

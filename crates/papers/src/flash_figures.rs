@@ -1,10 +1,10 @@
 //! Figures 5, 6 and 9 of the flash paper, as curves.
 
 use super::ExhibitError;
-use super::exhibit::{Axis, Exhibit, Figure, Series};
 use super::flash_pairs::Pair;
 use super::flash_ssds::{Load, Measured, Ssd, run};
 use super::setup::Setup;
+use report::model::paper::{Axis, Exhibit, Figure, Series};
 
 const MIB: f64 = (1 << 20) as f64;
 /// Bytes written between points of figure 9.
@@ -27,22 +27,22 @@ pub(super) fn by_size(pairs: &[Pair]) -> Vec<Exhibit> {
             let rw = if reads { "randread" } else { "randwrite" };
             let ours = pairs.iter().filter(|pair| pair.load.rw == rw);
             let points = ours.map(|pair| (f64::from(pair.load.bytes), of(whose(pair))));
-            Series::ours(letter, name, points.collect())
+            Series::ours(letter, name, points)
         };
-        Exhibit::Figure(Figure {
-            caption: format!("{number}: {what} by request size, one worker, 128 entries"),
+        Figure::exhibit(
             number,
-            x: Axis { label: "request", unit: "B", logarithmic: true },
-            y,
-            series: CURVES.map(curve).into(),
-        })
+            format!("{number}: {what} by request size, one worker, 128 entries"),
+            (Axis::logarithmic("request", "B"), y),
+            CURVES.map(curve).into(),
+        )
     };
-    let axis = |label, unit| Axis { label, unit, logarithmic: false };
-    let cores = axis("the host's four cores", "%");
+    let cores = Axis::linear("the host's four cores", "%");
     vec![
         figure("Figure 5", "host CPU", cores, |measured| 100.0 * measured.cores),
-        figure("Figure 6a", "latency", axis("mean", "us"), |measured| measured.us),
-        figure("Figure 6b", "throughput", axis("rate", "kIOPS"), |measured| measured.iops / 1e3),
+        figure("Figure 6a", "latency", Axis::linear("mean", "us"), |measured| measured.us),
+        figure("Figure 6b", "throughput", Axis::linear("rate", "kIOPS"), |measured| {
+            measured.iops / 1e3
+        }),
     ]
 }
 
@@ -75,13 +75,12 @@ pub(super) fn queueing(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
             series.push(Series::ours(queue, format!("queue mode, {kind}"), course(&queued)));
             series.push(Series::ours(legacy, format!("legacy mode, {kind}"), course(&one)));
         }
-        exhibits.push(Exhibit::Figure(Figure {
-            caption: format!("{number}: writes of 512 B by one worker, {}", ssd.name()),
+        exhibits.push(Figure::exhibit(
             number,
-            x: Axis { label: "written", unit: "MiB", logarithmic: false },
-            y: Axis { label: "mean latency", unit: "us", logarithmic: true },
+            format!("{number}: writes of 512 B by one worker, {}", ssd.name()),
+            (Axis::linear("written", "MiB"), Axis::logarithmic("mean latency", "us")),
             series,
-        }));
+        ));
     }
     Ok(exhibits)
 }
@@ -101,8 +100,8 @@ mod tests {
         figures.flat_map(|figure| figure.series).collect::<Vec<_>>().chunks(2).all(|pair| {
             let [queue, legacy] = pair else { panic!("two modes") };
             assert!(queue.points.len() > 4 && legacy.points.len() > 4, "points are missing");
-            let most = legacy.points.iter().map(|(_, us)| *us).fold(0.0, f64::max);
-            queue.points.iter().all(|(_, us)| *us > most)
+            let most = legacy.points.iter().map(|[_, us]| *us).fold(0.0, f64::max);
+            queue.points.iter().all(|[_, us]| *us > most)
         })
     }
 

@@ -4,9 +4,9 @@
 use super::ExhibitError;
 use super::changes::of;
 use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::Rule;
 use super::flash_ssds::{IN_DEVICE, Load, Measured, NO_SWINGS, Ssd, run, subject};
 use super::setup::Setup;
+use report::model::paper::Rule;
 
 /// Request sizes in bytes: from the default block to more than a flash page.
 const SIZES: [u32; 4] = [512, 4096, 16_384, 65_536];

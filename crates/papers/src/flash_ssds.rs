@@ -8,8 +8,7 @@ use workload::trace::Mapping;
 
 use super::ExhibitError;
 use super::changes::Change;
-use super::check::{Mutation, Swung};
-use super::exhibit::Subject;
+use super::check::{Mutation, Subject, Swung};
 use super::measure::Machine;
 use super::setup::Setup;
 use plan::Plan;

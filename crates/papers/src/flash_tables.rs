@@ -1,12 +1,12 @@
 //! Tables of the flash exhibits that take seconds.
 
 use super::ExhibitError;
-use super::exhibit::{Axis, Exhibit, Figure, Series, Table};
 use super::flash_figures::{by_size, queueing};
 use super::flash_pairs::{Pair, sweep};
 use super::flash_ssds::{HAND_OVER, Load, Measured, SCALE, Ssd, run};
 use super::flash_workers::{WORKERS, by_workers, modes};
 use super::setup::Setup;
+use report::model::paper::{Axis, Exhibit, Figure, Series, Table};
 
 const NO_COPY: &str = "{ value = \"0 ns\", source = \"assumed: zero copy\" }";
 
@@ -285,15 +285,14 @@ fn workers(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
             &["memory: in full size"],
         ));
         let points = WORKERS.iter().zip(&measured).map(|(w, m)| (f64::from(*w), m.iops / 1e3));
-        series.push(Series::ours(letter, ssd.name(), points.collect()));
+        series.push(Series::ours(letter, ssd.name(), points));
     }
-    exhibits.push(Exhibit::Figure(Figure {
-        caption: "Figures 7 and 8: random writes of 512 B by workers".into(),
-        number: "Figures 7, 8",
-        x: Axis { label: "workers", unit: "", logarithmic: true },
-        y: Axis { label: "throughput", unit: "kIOPS", logarithmic: false },
+    exhibits.push(Figure::exhibit(
+        "Figures 7, 8",
+        "Figures 7 and 8: random writes of 512 B by workers",
+        (Axis::logarithmic("workers", ""), Axis::linear("throughput", "kIOPS")),
         series,
-    }));
+    ));
     Ok(exhibits)
 }
 

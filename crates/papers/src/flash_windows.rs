@@ -3,12 +3,12 @@
 
 use super::ExhibitError;
 use super::changes::Change;
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Axis, Exhibit, Figure, Rule, Series, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::flash_arrays::{
     FIVE, Kind, P99, PARITIES, PERCENTILES, STRIPED, Tail, array_of, tail_of,
 };
 use super::setup::Setup;
+use report::model::paper::{Axis, Exhibit, Figure, Rule, Series, Table};
 use world::interfaces::{HOST_GC_ARRAY, NVME_ARRAY, Row};
 
 /// Mutation: no member follows its windows.
@@ -152,11 +152,10 @@ fn curve(tail: &Tail) -> Vec<(f64, f64)> {
 }
 
 fn figure(members: Members, series: Vec<Series>) -> Exhibit {
-    Exhibit::Figure(Figure {
-        caption: format!("Five striped members by {}: reads of all of them", members.name()),
-        number: "",
-        x: Axis { label: "one read in", unit: "", logarithmic: true },
-        y: Axis { label: "takes longer than", unit: "us", logarithmic: false },
+    Figure::exhibit(
+        "",
+        format!("Five striped members by {}: reads of all of them", members.name()),
+        (Axis::logarithmic("one read in", ""), Axis::linear("takes longer than", "us")),
         series,
-    })
+    )
 }

@@ -4,11 +4,11 @@
 use super::ExhibitError;
 use super::changes::{Change, of, set};
 use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::Rule;
 use super::flash_ssds::{
     Load, Measured, NO_SWINGS, ONE_ENTRY, ONE_PATH, SHARED_ENTRIES, Ssd, run, subject,
 };
 use super::setup::Setup;
+use report::model::paper::Rule;
 
 /// Workers, as in figures 7 and 8.
 pub(super) const WORKERS: [u32; 4] = [1, 2, 4, 8];

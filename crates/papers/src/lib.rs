@@ -7,16 +7,13 @@
 //! ```
 //!
 //! A check holds, or it departs from the paper: then its cause is stated, and single changes of the model
-//! show it.
-//! The verdict on record is part of the check, so that another verdict is a regression. [`mutations`] runs
-//! every
-//! check with every change that must reverse it. Assumed costs are varied by half, up and down; the
-//! remainder is
-//! printed as unexplained.
+//! show it. The verdict on record is part of the check, so that another verdict is a regression.
+//! [`mutations`] runs every check with every change that must reverse it. Assumed costs are varied by half,
+//! up and down; the remainder is printed as unexplained.
 //!
 //! It is not a source of costs: every number of the model is in a plan, and no exhibit has parameters of
-//! its own to
-//! fit a paper. Exhibits are data ([`Exhibit`], serialisable); text is one view of them.
+//! its own to fit a paper. Exhibits are data of a result ([`report::model::paper`]), of which the views are
+//! in `report`.
 //!
 //! ```console
 //! $ doorbell papers dc-express
@@ -34,7 +31,6 @@ mod dcx_link;
 mod dcx_tables;
 mod dcx_tags;
 mod error;
-mod exhibit;
 mod fastpath;
 mod fastpath_ways;
 mod flash_arrays;
@@ -47,11 +43,9 @@ mod flash_windows;
 mod flash_workers;
 mod items;
 mod measure;
-mod plot;
-mod report;
+mod run;
 mod setup;
 mod sweep;
-mod text;
 mod threads;
 mod vortex;
 mod vortex_hints;
@@ -60,15 +54,10 @@ mod vortex_tenants;
 mod vortex_ways;
 
 pub use changes::Change;
-pub use check::{Item, Mutation, Spec};
+pub use check::{Item, Mutation, Spec, Subject};
 pub use error::ExhibitError;
-pub use exhibit::{
-    Axis, Cause, Changed, Check, Criterion, Exhibit, Figure, Part, Quotation, Rule, Series,
-    Subject, Swing, Table, Verdict, Whose,
-};
-pub use report::{Mutated, Options, Report, mutations, run};
+pub use run::{Mutated, Options, mutations, run};
 pub use setup::Setup;
-pub use text::{Details, Verdicts};
 
 /// A paper and its exhibits.
 pub struct Paper {

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
+use bus::sim::SimHost;
 use host::BlockDevice;
 use runtime::{Log, Span};
 use wire::Lba;
@@ -13,7 +14,7 @@ use workload::trace::Mapping;
 use super::ExhibitError;
 use super::changes::{Change, Changes, Runs};
 use plan::Plan;
-use world::interfaces::{Dcx, Row};
+use world::interfaces::{DCX, DcxDriver, Row};
 use world::work::Work;
 use world::{self, Busy, Options};
 
@@ -213,15 +214,15 @@ fn small_reads_once(machine: &Machine, bytes: u32) -> Result<f64, ExhibitError> 
     const WARM: u64 = 200;
     const COUNT: u64 = 1000;
     let plan = machine.open()?;
-    let span = world::in_virtual_time::<Dcx, _>(&plan, Log::Off, async |rt, _, driver| {
-        let queue = world::interfaces::Driver::disk(&driver, 0);
-        let mut buffer = BlockDevice::buffer(&queue, bytes as usize)?;
+    let span = world::in_virtual_time(DCX, &plan, Log::Off, 1, async |rt, _, driver| {
+        let dcx = driver.typed::<DcxDriver<SimHost>>();
+        let mut buffer = driver.disk(0).buffer(bytes as usize)?;
         let mut begun = rt.now();
         for read in 0..WARM + COUNT {
             if read == WARM {
                 begun = rt.now();
             }
-            let (back, done) = queue.read_head(Lba(read * 7919 % 4096), buffer).await;
+            let (back, done) = dcx.read_head(Lba(read * 7919 % 4096), buffer).await;
             done?;
             buffer = back;
         }
@@ -252,20 +253,20 @@ fn overtaken_once(machine: &Machine) -> Result<Overtaken, ExhibitError> {
     const PLACES: u64 = 61;
     const COUNT: u64 = 1000;
     let plan = machine.open()?;
-    world::in_virtual_time::<Dcx, _>(&plan, Log::Off, async |_, _, driver| {
-        let queue = world::interfaces::Driver::disk(&driver, 0);
+    world::in_virtual_time(DCX, &plan, Log::Off, 1, async |_, _, driver| {
+        let disk = driver.disk(0);
         let lba = |place: u64| Lba(place * BYTES as u64 / 512);
-        let mut buffer = BlockDevice::buffer(&queue, BYTES)?;
+        let mut buffer = disk.buffer(BYTES)?;
         for place in 0..PLACES {
             buffer.copy_in(0, &[place as u8 + 1; BYTES]);
-            let (back, done) = BlockDevice::write(&queue, lba(place), buffer, false).await;
+            let (back, done) = disk.write(lba(place), buffer, false).await;
             done?;
             buffer = back;
         }
         let mut stale = 0;
         for read in 0..COUNT {
             let place = read * 7 % PLACES;
-            let (back, done) = BlockDevice::read(&queue, lba(place), buffer).await;
+            let (back, done) = disk.read(lba(place), buffer).await;
             done?;
             let mut found = [0; BYTES];
             back.copy_out(0, &mut found);

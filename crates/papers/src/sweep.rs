@@ -1,9 +1,9 @@
 //! Machines and tables of the exhibits with descriptor blocks.
 
 use super::ExhibitError;
-use super::exhibit::{Axis, Exhibit, Series, Table};
 use super::measure::Machine;
 use super::threads::Done;
+use report::model::paper::{Axis, Exhibit, Series, Table};
 
 pub(super) type Shown = Result<Exhibit, ExhibitError>;
 
@@ -46,14 +46,16 @@ pub(super) fn kiops(done: &Done) -> String {
 }
 
 /// An axis of a number of things.
-pub(super) fn counts(label: &'static str) -> Axis {
-    Axis { label, unit: "", logarithmic: true }
+pub(super) fn counts(label: &str) -> Axis {
+    Axis::logarithmic(label, "")
 }
 
-pub(super) const KIOPS: Axis = Axis { label: "throughput", unit: "kIOPS", logarithmic: false };
+pub(super) fn throughput() -> Axis {
+    Axis::linear("throughput", "kIOPS")
+}
 
 /// Throughput of runs by a number, kIOPS; without the runs in which nothing was done.
 pub(super) fn curve(letter: char, name: String, at: &[u32], runs: &[Done]) -> Series {
     let points = at.iter().zip(runs).filter(|(_, done)| done.kiops > 0.0);
-    Series::ours(letter, name, points.map(|(x, done)| (f64::from(*x), done.kiops)).collect())
+    Series::ours(letter, name, points.map(|(x, done)| (f64::from(*x), done.kiops)))
 }

@@ -13,7 +13,7 @@ use wire::Lba;
 
 use super::ExhibitError;
 use super::measure::Machine;
-use world::interfaces::{Block, Driver, Interface};
+use world::interfaces::{BLOCK, Disk};
 use world::{self, LAYERS};
 
 /// Size of the region that threads access, bytes.
@@ -127,39 +127,34 @@ fn run_once(machine: &Machine, threads: Threads) -> Result<Done, ExhibitError> {
     let plan = machine.open()?;
     let cores = plan.host.cores.min(plan.host.queues);
     let tally = Rc::new(Tally::default());
-    world::on_cores_in_virtual_time::<Block, _>(
-        &plan,
-        Log::Off,
-        cores,
-        async |rt, bus, driver| {
-            let begin = rt.now() + WARM;
-            let window = (begin, begin + threads.window);
-            let ways = [Way::Up, Way::Down];
-            let arrivals = threads.every.map(|every| {
-                Rc::new(Arrivals {
-                    every,
-                    due: Cell::new(rt.now()),
-                    rng: RefCell::new(Rng::for_part(plan.run.seed, "arrivals")),
-                })
-            });
-            for number in 0..threads.number {
-                let port = bus.host(number % cores);
-                let layers = LAYERS.iter().filter(|layer| Block::STAGES.contains(layer));
-                let layers: Vec<_> = layers.map(|layer| port.cost(layer)).collect();
-                let disk = driver.disk(number as usize);
-                let rng = Rng::for_part(plan.run.seed, &format!("thread {number}"));
-                let (tally, arrivals) = (tally.clone(), arrivals.clone());
-                let thread = Thread { port, layers, threads, window, tally, arrivals };
-                rt.spawn(thread.work(rt.clone(), disk, rng));
-            }
-            rt.sleep_until(window.0).await;
-            let before = ways.map(|way| bus.link_packets(way).tlps());
-            rt.sleep_until(window.1).await;
-            let after = ways.map(|way| bus.link_packets(way).tlps());
-            tally.tlps.set([after[0] - before[0], after[1] - before[1]]);
-            tally.all_over(rt, threads.number, window.1 + threads.window).await;
-        },
-    )?;
+    world::in_virtual_time(BLOCK, &plan, Log::Off, cores, async |rt, bus, driver| {
+        let begin = rt.now() + WARM;
+        let window = (begin, begin + threads.window);
+        let ways = [Way::Up, Way::Down];
+        let arrivals = threads.every.map(|every| {
+            Rc::new(Arrivals {
+                every,
+                due: Cell::new(rt.now()),
+                rng: RefCell::new(Rng::for_part(plan.run.seed, "arrivals")),
+            })
+        });
+        for number in 0..threads.number {
+            let port = bus.host(number % cores);
+            let layers = LAYERS.iter().filter(|layer| BLOCK.stages.contains(layer));
+            let layers: Vec<_> = layers.map(|layer| port.cost(layer)).collect();
+            let disk = driver.disk(number as usize);
+            let rng = Rng::for_part(plan.run.seed, &format!("thread {number}"));
+            let (tally, arrivals) = (tally.clone(), arrivals.clone());
+            let thread = Thread { port, layers, threads, window, tally, arrivals };
+            rt.spawn(thread.work(rt.clone(), disk, rng));
+        }
+        rt.sleep_until(window.0).await;
+        let before = ways.map(|way| bus.link_packets(way).tlps());
+        rt.sleep_until(window.1).await;
+        let after = ways.map(|way| bus.link_packets(way).tlps());
+        tally.tlps.set([after[0] - before[0], after[1] - before[1]]);
+        tally.all_over(rt, threads.number, window.1 + threads.window).await;
+    })?;
     if let Some(failed) = tally.failed.take() {
         return Err(failed);
     }
@@ -202,7 +197,7 @@ struct Thread {
 }
 
 impl Thread {
-    async fn work<D: BlockDevice>(self, rt: Rt, disk: D, mut rng: Rng) {
+    async fn work(self, rt: Rt, disk: Disk, mut rng: Rng) {
         let bytes = self.threads.bytes;
         let block = u64::from(disk.geometry().block_bytes);
         let mut buffer = match disk.buffer(bytes as usize) {

@@ -8,12 +8,12 @@ use runtime::Span;
 
 use super::ExhibitError;
 use super::changes::{Change, instead, of, set};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Rule, Subject};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::Machine;
 use super::setup::Setup;
 use campaign::diskhog::{self, Hog, HogStats, simulated};
 use plan::POLICIES;
+use report::model::paper::Rule;
 
 /// Cores of the blade server.
 pub(super) const CORES: u32 = 8;

@@ -3,13 +3,13 @@
 use host::nvme::Policy;
 
 use super::ExhibitError;
-use super::exhibit::{Axis, Exhibit, Figure, Series, Table};
 use super::measure::Machine;
 use super::setup::Setup;
 use super::vortex::{
     CORES, DISKS_WINDOW, by_cores, disks, enqueued, hogged, knee, operations, pair, read,
     sequential, ssd, word,
 };
+use report::model::paper::{Axis, Exhibit, Figure, Series, Table};
 
 pub(super) fn all(setup: &Setup) -> Result<Vec<Exhibit>, ExhibitError> {
     Ok(vec![
@@ -27,13 +27,9 @@ fn whole(value: f64) -> String {
     format!("{value:.0}")
 }
 
-fn axis(label: &'static str, unit: &'static str) -> Axis {
-    Axis { label, unit, logarithmic: false }
-}
-
 fn series(letter: char, name: &str, by_cores: &[f64]) -> Series {
     let points = by_cores.iter().enumerate().map(|(n, value)| ((n + 1) as f64, *value));
-    Series::ours(letter, name, points.collect())
+    Series::ours(letter, name, points)
 }
 
 fn sources() -> Exhibit {
@@ -103,30 +99,24 @@ fn figure_5(machine: &Machine) -> Result<Exhibit, ExhibitError> {
     let of = |letter, policy| -> Result<Series, ExhibitError> {
         Ok(series(letter, word(policy), &by_cores(machine, policy)?))
     };
-    Ok(Exhibit::Figure(Figure {
-        caption: "Figure 5.5: reads of 4 MiB".into(),
-        number: "Figure 5.5",
-        x: axis("cores", ""),
-        y: axis("throughput", "MB/s"),
-        series: vec![
-            of('r', Policy::RoundRobin)?,
-            of('p', Policy::PerCore)?,
-            of('s', Policy::Single)?,
-        ],
-    }))
+    Ok(Figure::exhibit(
+        "Figure 5.5",
+        "Figure 5.5: reads of 4 MiB",
+        (Axis::linear("cores", ""), Axis::linear("throughput", "MB/s")),
+        vec![of('r', Policy::RoundRobin)?, of('p', Policy::PerCore)?, of('s', Policy::Single)?],
+    ))
 }
 
 fn figure_7(machine: &Machine) -> Result<Exhibit, ExhibitError> {
-    Ok(Exhibit::Figure(Figure {
-        caption: "Figure 5.7: random reads of 4 KiB, 1000 before a wait".into(),
-        number: "Figure 5.7",
-        x: axis("cores", ""),
-        y: axis("throughput", "kIOPS"),
-        series: vec![
+    Ok(Figure::exhibit(
+        "Figure 5.7",
+        "Figure 5.7: random reads of 4 KiB, 1000 before a wait",
+        (Axis::linear("cores", ""), Axis::linear("throughput", "kIOPS")),
+        vec![
             series('r', word(Policy::RoundRobin), &operations(machine)?),
             Series::paper('T', "the most with two cores, in words", vec![(2.0, 50.0)]),
         ],
-    }))
+    ))
 }
 
 fn writes(setup: &Setup) -> Result<Exhibit, ExhibitError> {

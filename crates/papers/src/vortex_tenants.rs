@@ -5,12 +5,12 @@ use runtime::Span;
 
 use super::ExhibitError;
 use super::changes::{Change, instead};
-use super::check::{Expected, Mutation, Seen, Spec, Swung};
-use super::exhibit::{Exhibit, Rule, Subject, Table};
+use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::measure::Machine;
 use super::setup::Setup;
 use super::vortex::ssd;
 use campaign::tenants::{self, BY_QUEUES, BY_WEIGHT, Load, Tenants, Way, deviation};
+use report::model::paper::{Exhibit, Rule, Table};
 
 /// Duration of a run of tenants.
 const TIME: Span = Span::ms(100);

@@ -6,7 +6,6 @@ use runtime::Span;
 use super::ExhibitError;
 use super::changes::{Change, set};
 use super::check::{Expected, Mutation, Seen, Spec};
-use super::exhibit::{Exhibit, Table};
 use super::measure::{Arrivals, Machine, rate_at, reads};
 use super::setup::Setup;
 use super::vortex::{CORES, hogged, ssd};
@@ -14,6 +13,7 @@ use super::vortex_tenants::{IDLE, NO_RATE, check, measured};
 use campaign::diskhog::Hog;
 use campaign::tenants::Way;
 use host::nvme::Policy;
+use report::model::paper::{Exhibit, Table};
 use world::interfaces::{NVME, Row, SCSI};
 
 const TIME: Span = Span::ms(50);

@@ -4,7 +4,8 @@
 //! Those that run papers do so with `DOORBELL_HEAVY=1`: every run of the tests has `doorbell papers --quick` and
 //! `doorbell papers --mutations`, which say the same by the optimised command.
 
-use papers::{Exhibit, Options, Paper, Verdict};
+use papers::{Options, Paper};
+use report::model::paper::{Exhibit, Verdict};
 
 /// The papers, unless this is a short run.
 fn wanted() -> Option<Vec<&'static Paper>> {
@@ -14,11 +15,11 @@ fn wanted() -> Option<Vec<&'static Paper>> {
 #[test]
 fn verdicts_are_those_on_record() {
     let Some(papers) = wanted() else { return };
-    let reports = papers::run(&papers, Options { swings: false, long: true }).expect("runs");
-    for report in reports {
-        for exhibit in &report.exhibits {
+    let computed = papers::run(&papers, Options { swings: false, long: true }).expect("runs");
+    for paper in computed {
+        for exhibit in &paper.exhibits {
             if let Exhibit::Check(check) = exhibit {
-                assert!(check.is_as_expected(), "{}: {check}", report.paper.name);
+                assert!(check.is_as_expected(), "{}: {check}", paper.name);
             }
         }
     }

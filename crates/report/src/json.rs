@@ -1,12 +1,12 @@
-//! Documents as JSON.
+//! Documents as JSON. All that is read is read here, from bytes: the code to read a type is made once.
 
 use std::io;
 
 use serde::Serialize;
-use serde_json::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
+use serde_json::{Serializer, from_slice};
 
-use crate::model::{Document, SCHEMA, SCHEMA_VERSION};
+use crate::model::{Document, SCHEMA, SCHEMA_VERSION, SweepHeader, SweepPoint};
 
 /// Error in a document's text.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub fn to_json(document: &Document) -> String {
 /// # Errors
 /// It is no document, one of another version, or has fields that this version lacks.
 pub fn from_json(text: &str) -> Result<Document, DocumentError> {
-    let value: serde_json::Value = serde_json::from_str(text)?;
+    let value: serde_json::Value = from_slice(text.as_bytes())?;
     match value.get("schema") {
         Some(schema) if schema == SCHEMA => {}
         Some(schema) => return Err(DocumentError::NotAResult { found: schema.to_string() }),
@@ -51,7 +51,23 @@ pub fn from_json(text: &str) -> Result<Document, DocumentError> {
         }
     }
     // From the text, so that an error has its line.
-    Ok(serde_json::from_str(text)?)
+    Ok(from_slice(text.as_bytes())?)
+}
+
+/// Reads the first line of the results of a sweep.
+///
+/// # Errors
+/// It is no header.
+pub fn sweep_header(line: &[u8]) -> Result<SweepHeader, serde_json::Error> {
+    from_slice(line)
+}
+
+/// Reads another line of the results of a sweep.
+///
+/// # Errors
+/// It is no point.
+pub fn sweep_point(line: &[u8]) -> Result<SweepPoint, serde_json::Error> {
+    from_slice(line)
 }
 
 /// The schema of documents: JSON Schema, draft 2020-12.

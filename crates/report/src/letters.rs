@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::model::paper::{Axis, Figure, Form, Series, Whose};
+use crate::model::paper::{Axis, Figure, Form, Series};
+use crate::number::{COLUMNS, wrapped};
 use crate::scale::{Scale, labels};
 
-const COLUMNS: usize = 80;
 const ROWS: usize = 14;
 /// Columns of the labels of the vertical axis, and the axis itself.
 const MARGIN: usize = 11;
@@ -55,8 +55,7 @@ pub fn figure(figure: &Figure) -> String {
     measured.dedup();
     places(&mut text, &figure.x, &x, &measured);
     for (series, letter) in figure.series.iter().zip(&letters) {
-        let theirs = if series.whose == Whose::Paper { " (paper)" } else { "" };
-        wrap(&mut text, &format!("    {letter}: "), &format!("{}{theirs}", series.name));
+        wrap(&mut text, &format!("    {letter}: "), &series.title());
     }
     let mut listed: Vec<(&Vec<usize>, char)> =
         signs.iter().map(|(here, sign)| (*here, *sign)).collect();
@@ -137,9 +136,8 @@ fn signs(cells: &BTreeMap<(usize, usize), Vec<usize>>) -> BTreeMap<&Vec<usize>, 
 }
 
 fn titled(axis: &Axis) -> String {
-    let unit = if axis.unit.is_empty() { String::new() } else { format!(", {}", axis.unit) };
     let log = if axis.logarithmic { " (logarithmic)" } else { "" };
-    format!("{}{unit}{log}", axis.label)
+    format!("{}{log}", axis.title())
 }
 
 fn grid(
@@ -220,20 +218,8 @@ fn placed(texts: impl Iterator<Item = (usize, String)>, width: usize) -> String 
 
 /// Adds text in lines of at most 80 columns; the lines after the first begin as far to the right.
 fn wrap(text: &mut String, head: &str, content: &str) {
-    let indent = head.chars().count();
-    let (mut line, mut used) = (head.to_owned(), 0);
-    for word in content.split_whitespace() {
-        let length = word.chars().count();
-        if used > 0 && indent + used + 1 + length > COLUMNS {
-            writeln!(text, "{}", line.trim_end()).expect("a string");
-            (line, used) = (" ".repeat(indent), 0);
-        }
-        if used > 0 {
-            line.push(' ');
-            used += 1;
-        }
-        line.push_str(word);
-        used += length;
+    let indent = " ".repeat(head.chars().count());
+    for line in wrapped(&format!("{head}{content}"), &indent) {
+        writeln!(text, "{}", line.trim_end()).expect("a string");
     }
-    writeln!(text, "{}", line.trim_end()).expect("a string");
 }

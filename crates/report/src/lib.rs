@@ -4,7 +4,8 @@
 //!   RunResult ─► RunContext ─► model::Document ─┬─► json      the document, and back: rebuild
 //!   findings of other commands ─────────────┤─► fio       fio's object
 //!                                           ├─► csv       tables
-//!                                           ├─► page      one HTML file; letters: figures as text
+//!                                           ├─► page      one HTML file
+//!                                           ├─► exhibits  of papers, as text; letters: figures as text
 //!                                           └─► summary, compare, text
 //! ```
 //!
@@ -24,6 +25,7 @@ mod calendar;
 pub mod compare;
 mod convert;
 pub mod csv;
+pub mod exhibits;
 mod fio;
 mod json;
 pub mod letters;
@@ -40,7 +42,7 @@ mod text;
 
 pub use convert::{RunContext, plan_of};
 pub use fio::to_fio;
-pub use json::{DocumentError, from_json, schema, to_json};
+pub use json::{DocumentError, from_json, schema, sweep_header, sweep_point, to_json};
 pub use pool::Pool;
 pub use rebuild::{RebuildError, Rebuilt, digest, rebuild, recordings};
 pub use style::Style;

@@ -45,10 +45,12 @@ pub fn mib(bytes: f64) -> String {
 }
 
 /// The text in lines of at most [`COLUMNS`], broken at blanks; those after the first begin with `indent`.
+/// Blanks at the beginning of the text are kept.
 pub fn wrapped(text: &str, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let mut line = String::new();
-    for word in text.split(' ') {
+    let content = text.trim_start();
+    let mut line = text[..text.len() - content.len()].to_owned();
+    for word in content.split(' ') {
         let fits = line.chars().count() + 1 + word.chars().count() <= COLUMNS;
         let is_new = line.trim().is_empty();
         if !fits && !is_new {
@@ -104,6 +106,7 @@ mod tests {
         let lines = wrapped(text.trim_end(), "  ");
         assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= COLUMNS));
         assert!(lines[1].starts_with("  a waits"), "{lines:?}");
+        assert_eq!(wrapped("    a  b", "  "), ["    a b"]);
         assert_eq!(wrapped(&"x".repeat(90), "  ").len(), 1, "a word is not broken");
         let of = |file: &str| heading(file, ", simulated, plan gen4, nvme");
         assert_eq!(of("a.fio"), "== a.fio, simulated, plan gen4, nvme");

@@ -74,7 +74,7 @@ impl Results {
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut lines = text[..whole].split_inclusive(|byte| *byte == b'\n');
         let first = lines.next().unwrap_or_default();
-        let found: SweepHeader = serde_json::from_slice(first).map_err(|error| {
+        let found = report::sweep_header(first).map_err(|error| {
             let beginning: String = String::from_utf8_lossy(text).chars().take(40).collect();
             let found = format!("{beginning:?} ({error})");
             SweepError::NotResults { path: self.path.clone(), found }
@@ -90,8 +90,7 @@ impl Results {
                 line: number + 2,
                 why,
             };
-            let point: SweepPoint =
-                serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
+            let point = report::sweep_point(line).map_err(|error| damaged(error.to_string()))?;
             if point.point >= header.points || self.lines.contains_key(&point.point) {
                 return Err(damaged(format!("point {} twice, or beyond the last", point.point)));
             }
@@ -146,8 +145,8 @@ impl Results {
     pub fn append_line(&mut self, line: &str, points: u64) -> Result<(), SweepError> {
         let damaged =
             |why| SweepError::Damaged { path: self.path.clone(), line: self.lines.len() + 2, why };
-        let point: SweepPoint =
-            serde_json::from_str(line).map_err(|error| damaged(error.to_string()))?;
+        let point = report::sweep_point(line.as_bytes());
+        let point = point.map_err(|error| damaged(error.to_string()))?;
         if point.point >= points {
             let (found, last) = (point.point, points.saturating_sub(1));
             return Err(damaged(format!("found point {found}, expected {last} at most")));
@@ -222,7 +221,7 @@ pub(super) fn line_of(value: &impl serde::Serialize) -> Vec<u8> {
 /// Whether a text begins with the header of any sweep.
 fn is_header(text: &[u8]) -> bool {
     let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    serde_json::from_slice::<SweepHeader>(first).is_ok()
+    report::sweep_header(first).is_ok()
 }
 
 /// Differences between the sweep of the file and this one.

@@ -3,8 +3,6 @@
 use std::fs;
 use std::process::Stdio;
 
-use report::model::SweepLine;
-
 use crate::common::{CommandOutput, Folder, doorbell, output_of};
 
 const JOB: &str = "[a]\nrw=randread\nbs=4k\nsize=1m\nnorandommap=1\nnumber_ios=200\n";
@@ -71,11 +69,12 @@ fn lines_of_the_file_are_of_the_schema_and_the_text_fits_80_columns() {
     let folder = folder("sweep-text");
     let out = succeed(&folder, &["--csv", "out.csv", "--html", "out.html", "--full"]);
     let text = fs::read_to_string(folder.path("sweep.jsonl")).expect("beside the sweep file");
-    let lines: Vec<SweepLine> =
-        text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let SweepLine::Header(header) = &lines[0] else { panic!("{:?}", lines[0]) };
-    assert_eq!((header.points, header.axes.len(), lines.len()), (24, 3, 25));
-    let SweepLine::Point(point) = &lines[24] else { panic!("{:?}", lines[24]) };
+    let (header, points) = text.split_once('\n').expect("a header and points");
+    let header = report::sweep_header(header.as_bytes()).expect(header);
+    let points: Vec<_> =
+        points.lines().map(|line| report::sweep_point(line.as_bytes()).expect(line)).collect();
+    assert_eq!((header.points, header.axes.len(), points.len()), (24, 3, 24));
+    let point = &points[23];
     assert_eq!(
         (point.point, point.at["iodepth"].as_str(), point.number["link.lanes"]),
         (23, "32", 4.0)

@@ -15,6 +15,16 @@ pub struct Paper {
     pub exhibits: Vec<Exhibit>,
 }
 
+impl Paper {
+    /// Returns true if every verdict is the one on record.
+    pub fn is_as_expected(&self) -> bool {
+        self.exhibits.iter().all(|exhibit| match exhibit {
+            Exhibit::Check(check) => check.is_as_expected(),
+            Exhibit::Figure(_) | Exhibit::Table(_) | Exhibit::Quotation(_) => true,
+        })
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Exhibit {
@@ -58,6 +68,24 @@ pub struct Check {
     pub expected: Verdict,
     /// Of a check that departs.
     pub cause: Option<Cause>,
+}
+
+impl Check {
+    /// Returns true if the verdict is the one on record.
+    pub fn is_as_expected(&self) -> bool {
+        self.verdict == self.expected
+    }
+
+    /// The paper's number less ours; `None` without a number, and for a bound.
+    pub fn unexplained(&self) -> Option<f64> {
+        self.paper.filter(|_| self.criterion.rule != Rule::Below).map(|paper| paper - self.ours)
+    }
+
+    /// The swings that move the number by more than half a percent, and those that do not.
+    pub fn swings_by_effect(&self) -> (Vec<&Swing>, Vec<&Swing>) {
+        let moved = |value: f64| (value - self.ours).abs() > 0.005 * self.ours.abs();
+        self.swings.iter().partition(|swing| moved(swing.low) || moved(swing.high))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -159,6 +187,25 @@ pub struct Axis {
     pub places: Vec<String>,
 }
 
+impl Axis {
+    pub fn linear(label: &str, unit: &str) -> Axis {
+        let (label, unit) = (label.to_owned(), unit.to_owned());
+        Axis { label, unit, logarithmic: false, places: Vec::new() }
+    }
+
+    pub fn logarithmic(label: &str, unit: &str) -> Axis {
+        Axis { logarithmic: true, ..Axis::linear(label, unit) }
+    }
+
+    /// The label with the unit.
+    pub fn title(&self) -> String {
+        match &self.unit[..] {
+            "" => self.label.clone(),
+            unit => format!("{}, {unit}", self.label),
+        }
+    }
+}
+
 /// Form of a figure: how its series are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -173,6 +220,17 @@ pub enum Form {
 }
 
 impl Figure {
+    /// A figure with a curve for each series, as an exhibit.
+    pub fn exhibit(
+        number: &str,
+        caption: impl Into<String>,
+        (x, y): (Axis, Axis),
+        series: Vec<Series>,
+    ) -> Exhibit {
+        let (caption, number) = (caption.into(), number.to_owned());
+        Exhibit::Figure(Figure { caption, number, form: Form::Lines, x, y, series })
+    }
+
     /// The caption without the number of the figure, with which it may begin.
     pub fn caption_alone(&self) -> &str {
         if self.number.is_empty() {
@@ -210,6 +268,35 @@ pub struct Series {
     pub points: Vec<[f64; 2]>,
 }
 
+impl Series {
+    /// A curve of this model.
+    pub fn ours(
+        letter: char,
+        name: impl Into<String>,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Series {
+        let points = points.into_iter().map(<[f64; 2]>::from).collect();
+        Series { letter, name: name.into(), whose: Whose::Ours, points }
+    }
+
+    /// A curve of the paper.
+    pub fn paper(
+        letter: char,
+        name: impl Into<String>,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Series {
+        Series { whose: Whose::Paper, ..Series::ours(letter, name, points) }
+    }
+
+    /// The name, marked if the series is the paper's.
+    pub fn title(&self) -> String {
+        match self.whose {
+            Whose::Paper => format!("{} (paper)", self.name),
+            Whose::Ours => self.name.clone(),
+        }
+    }
+}
+
 /// A table of a paper or of this model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Table {
@@ -218,4 +305,18 @@ pub struct Table {
     /// Lines of as many cells as there are columns.
     pub lines: Vec<Vec<String>>,
     pub notes: Vec<String>,
+}
+
+impl Table {
+    /// A table of these cells, as an exhibit.
+    pub fn exhibit(
+        caption: &str,
+        columns: &[&str],
+        lines: Vec<Vec<String>>,
+        notes: &[&str],
+    ) -> Exhibit {
+        let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+        let (columns, notes) = (owned(columns), owned(notes));
+        Exhibit::Table(Table { caption: caption.to_owned(), columns, lines, notes })
+    }
 }

@@ -13,7 +13,7 @@ pub const SWEEP_SCHEMA: &str = "doorbell-sweep";
 pub const SWEEP_SCHEMA_VERSION: u32 = 1;
 
 /// A line of the file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum SweepLine {
     Header(Box<SweepHeader>),

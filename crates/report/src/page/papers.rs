@@ -52,7 +52,7 @@ const QUOTED: Shown = Shown {
 };
 
 fn shown(check: &Check) -> &'static Shown {
-    match (check.verdict == check.expected, check.verdict) {
+    match (check.is_as_expected(), check.verdict) {
         (false, _) => &FAILS,
         (true, Verdict::Holds) => &HOLDS,
         (true, Verdict::Departs) => &DEPARTS,
@@ -218,18 +218,6 @@ fn of_quotation(quotation: &Quotation, at: &str) -> Markup {
     }
 }
 
-fn criterion(check: &Check) -> String {
-    let shape = &check.criterion.shape;
-    match check.criterion.rule {
-        Rule::Within { per_mille } => {
-            let percent = f64::from(per_mille) / 10.0;
-            format!("within {percent:.1} % of the paper's number")
-        }
-        Rule::Below => "below the paper's number, which is a bound".to_owned(),
-        Rule::Shape => format!("by shape: {shape}"),
-    }
-}
-
 fn of_check(check: &Check, at: &str) -> Markup {
     html! {
         div.check {
@@ -237,7 +225,11 @@ fn of_check(check: &Check, at: &str) -> Markup {
             p.numbers { (pair(&check.subject, check.paper, Some(check.ours), at)) (by_shape(check)) }
             dl {
                 @if !check.subject.claim.is_empty() { dt { "The paper" } dd { (check.subject.claim) } }
-                dt { "Criterion" } dd { (criterion(check)) }
+                dt { "Criterion" }
+                dd {
+                    @if check.criterion.rule == Rule::Shape { "by shape: " }
+                    (check.criterion)
+                }
                 @if !check.mechanism.is_empty() { dt { "Mechanism" } dd { (check.mechanism) } }
                 @if !check.mutations.is_empty() {
                     dt { "Fails with" }
@@ -315,14 +307,10 @@ fn parts(check: &Check, at: &str) -> Markup {
 }
 
 fn axis(axis: &paper::Axis) -> Axis {
-    let label = match axis.unit.as_str() {
-        "" => axis.label.clone(),
-        unit => format!("{}, {unit}", axis.label),
-    };
     if axis.unit == "B" && axis.logarithmic {
         return Axis::new(&axis.label, Unit::Bytes, true);
     }
-    Axis { places: axis.places.clone(), ..Axis::new(&label, Unit::Plain, axis.logarithmic) }
+    Axis { places: axis.places.clone(), ..Axis::new(&axis.title(), Unit::Plain, axis.logarithmic) }
 }
 
 fn of_figure(drawn: &Figure) -> Markup {
@@ -334,7 +322,7 @@ fn of_figure(drawn: &Figure) -> Markup {
             names.push(&series.name);
         }
         Curve {
-            name: name(series),
+            name: series.title(),
             colour,
             dashed: series.whose == Whose::Paper,
             hollow: series.whose == Whose::Paper,
@@ -357,13 +345,6 @@ fn of_figure(drawn: &Figure) -> Markup {
     figure(title, about, &plot.draw(label.trim()), Some(&points(drawn)))
 }
 
-fn name(series: &Series) -> String {
-    match series.whose {
-        Whose::Paper => format!("{} (paper)", series.name),
-        Whose::Ours => series.name.clone(),
-    }
-}
-
 /// The points of a figure: a row for each place, a column for each series.
 fn points(drawn: &Figure) -> Grid {
     let mut places: Vec<f64> =
@@ -371,7 +352,7 @@ fn points(drawn: &Figure) -> Grid {
     places.sort_by(f64::total_cmp);
     places.dedup();
     let mut grid = Grid::new(&[&drawn.x.label]);
-    grid.columns.extend(drawn.series.iter().map(name));
+    grid.columns.extend(drawn.series.iter().map(Series::title));
     for place in places {
         let head = match drawn.x.places.get(place.max(0.0) as usize) {
             Some(name) => name.clone(),

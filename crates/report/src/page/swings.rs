@@ -11,15 +11,9 @@ use crate::scale::{Scale, labels};
 
 const ROW: f64 = 26.0;
 const BAR: f64 = 8.0;
-/// A cost that moves the number by less than this share has no effect.
-const NOTHING: f64 = 0.005;
 
 pub(super) fn swings(check: &Check) -> Markup {
-    let moves = |swing: &&Swing| {
-        let far = (swing.low - check.ours).abs().max((swing.high - check.ours).abs());
-        far > NOTHING * check.ours.abs()
-    };
-    let (mut moving, still): (Vec<&Swing>, Vec<&Swing>) = check.swings.iter().partition(moves);
+    let (mut moving, still) = check.swings_by_effect();
     let width = |swing: &Swing| (swing.high - swing.low).abs();
     moving.sort_by(|a, b| width(b).total_cmp(&width(a)));
     let mut grid = Grid::new(&["assumed cost", "value", "at half", "at one and a half"]);

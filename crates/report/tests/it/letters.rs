@@ -1,17 +1,12 @@
-//! Letter plots.
+//! Letter plots, and the other exhibits of papers as text.
 
+use report::exhibits::{Details, Verdicts};
 use report::letters;
 use report::model::paper::*;
 
 use super::exhibits;
 
 fn figure(series: Vec<(&str, Vec<[f64; 2]>)>) -> Figure {
-    let axis = |label: &str| Axis {
-        label: label.into(),
-        unit: String::new(),
-        logarithmic: false,
-        places: Vec::new(),
-    };
     let series = series.into_iter().map(|(name, points)| Series {
         name: name.into(),
         letter: name.chars().next().unwrap_or('?'),
@@ -22,8 +17,8 @@ fn figure(series: Vec<(&str, Vec<[f64; 2]>)>) -> Figure {
         caption: "a figure".into(),
         number: String::new(),
         form: Form::Lines,
-        x: axis("things"),
-        y: axis("height"),
+        x: Axis::linear("things", ""),
+        y: Axis::linear("height", ""),
         series: series.collect(),
     }
 }
@@ -137,4 +132,29 @@ fn points_that_cannot_be_drawn_are_left_out() {
     assert_eq!(drawn.matches('a').count(), 1, "{text}");
     let none = letters::figure(&figure(vec![("a", Vec::new())]));
     assert_eq!(none, "a figure\n    (no points)\n");
+}
+
+#[test]
+fn verdict_that_is_not_on_record_is_in_capitals() {
+    let papers = exhibits::papers().papers;
+    let [expected, other] = [&papers[0], &papers[1]].map(|paper| Verdicts(paper).to_string());
+    assert!(expected.ends_with("2 hold, 1 depart, 1 quoted\n"), "{expected}");
+    assert!(!expected.contains("FAILS") && papers[0].is_as_expected());
+    assert!(other.contains("\n     FAILS       3.200         -       Larger blocks"), "{other}");
+    assert!(!papers[1].is_as_expected());
+}
+
+#[test]
+fn details_have_swings_causes_and_figures() {
+    let text = Details(&exhibits::papers().papers[0]).to_string();
+    for part in [
+        "  within 10.0 % of the paper's number: holds\n",
+        "      device.costs.parse                    1.212      1.510 us\n",
+        "    no effect: host.costs.submit\n",
+        "  with no interrupts: - us, still departs\n",
+        "  not a check: this model has no power\n",
+    ] {
+        assert!(text.contains(part), "{part}in {text}");
+    }
+    assert!(text.contains(&letters::figure(&exhibits::sizes())), "{text}");
 }

@@ -1,14 +1,16 @@
-//! Text views of exhibits.
+//! Exhibits of papers as text.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::exhibit::{Check, Exhibit, Quotation, Rule, Swing, Table, Verdict};
-use super::report::{Mutated, Report};
+use crate::letters;
+use crate::model::Paper;
+use crate::model::paper::{Check, Criterion, Exhibit, Quotation, Rule, Table, Verdict};
+use crate::number::wrapped;
 
-/// A number with four digits or more, at most ten characters in all.
-fn number(value: f64) -> String {
+/// A number with four digits or more, at most ten characters in all; a dash for `None`.
+pub fn number(value: impl Into<Option<f64>>) -> String {
+    let Some(value) = value.into().filter(|value| value.is_finite()) else { return "-".into() };
     match value.abs() {
-        _ if !value.is_finite() => "-".into(),
         ..10.0 => format!("{value:.3}"),
         ..100.0 => format!("{value:.2}"),
         ..1e4 => format!("{value:.1}"),
@@ -16,13 +18,9 @@ fn number(value: f64) -> String {
     }
 }
 
-fn optional(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".into(), number)
-}
-
 impl Check {
     /// The verdict in a word; in capitals if it is not the one on record.
-    pub fn word(&self) -> &'static str {
+    fn word(&self) -> &'static str {
         match (self.verdict, self.is_as_expected()) {
             (Verdict::Holds, true) => "holds",
             (Verdict::Departs, true) => "departs",
@@ -30,57 +28,59 @@ impl Check {
             (Verdict::Departs, false) => "FAILS",
         }
     }
+}
 
-    fn rule(&self) -> String {
-        match self.criterion.rule {
-            Rule::Within { per_mille: 0 } => "equal to the paper's number".into(),
+impl Display for Criterion {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.rule {
+            Rule::Within { per_mille: 0 } => f.write_str("equal to the paper's number"),
             Rule::Within { per_mille } => {
-                format!("within {}.{} % of the paper's number", per_mille / 10, per_mille % 10)
+                write!(f, "within {}.{} % of the paper's number", per_mille / 10, per_mille % 10)
             }
-            Rule::Below => "below the paper's number, which is a bound".into(),
-            Rule::Shape => self.criterion.shape.clone(),
+            Rule::Below => f.write_str("below the paper's number, which is a bound"),
+            Rule::Shape => f.write_str(&self.shape),
         }
     }
 }
 
-/// The verdicts of a report, one line of at most 80 characters each.
-pub struct Verdicts<'a>(pub &'a Report);
+/// The verdicts of a paper, one line of at most 80 characters each.
+pub struct Verdicts<'a>(pub &'a Paper);
 
 impl Display for Verdicts<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Verdicts(report) = self;
-        writeln!(f, "{}\n{}\n", report.paper.title, report.paper.authors)?;
+        let Verdicts(paper) = self;
+        writeln!(f, "{}\n{}\n", paper.title, paper.authors)?;
         writeln!(
             f,
             "{:<4} {:<7} {:>9} {:>9} {:<5} check",
             "row", "verdict", "ours", "paper", "unit"
         )?;
         let (mut holds, mut departs, mut quoted) = (0, 0, 0);
-        for exhibit in &report.exhibits {
+        for exhibit in &paper.exhibits {
             let (word, subject, ours, paper) = match exhibit {
                 Exhibit::Check(check) => {
                     match check.verdict {
                         Verdict::Holds => holds += 1,
                         Verdict::Departs => departs += 1,
                     }
-                    (check.word(), check.subject, Some(check.ours), check.paper)
+                    (check.word(), &check.subject, Some(check.ours), check.paper)
                 }
                 Exhibit::Quotation(quotation) => {
                     quoted += 1;
-                    ("quoted", quotation.subject, quotation.ours, quotation.paper)
+                    ("quoted", &quotation.subject, quotation.ours, quotation.paper)
                 }
                 Exhibit::Figure(_) | Exhibit::Table(_) => continue,
             };
-            let (ours, paper) = (optional(ours), optional(paper));
-            let (row, unit, title) = (subject.row, subject.unit, subject.title);
+            let (ours, paper) = (number(ours), number(paper));
+            let (row, unit, title) = (&subject.row, &subject.unit, &subject.title);
             writeln!(f, "{row:<4} {word:<7} {ours:>9} {paper:>9} {unit:<5} {title}")?;
         }
         writeln!(f, "{holds} hold, {departs} depart, {quoted} quoted")
     }
 }
 
-/// All exhibits of a report at length.
-pub struct Details<'a>(pub &'a Report);
+/// All exhibits of a paper at length.
+pub struct Details<'a>(pub &'a Paper);
 
 impl Display for Details<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -92,7 +92,7 @@ impl Display for Exhibit {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Exhibit::Check(check) => check.fmt(f),
-            Exhibit::Figure(figure) => figure.fmt(f),
+            Exhibit::Figure(figure) => f.write_str(&letters::figure(figure)),
             Exhibit::Table(table) => table.fmt(f),
             Exhibit::Quotation(quotation) => quotation.fmt(f),
         }
@@ -101,9 +101,9 @@ impl Display for Exhibit {
 
 impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let unit = self.subject.unit;
+        let unit = &self.subject.unit;
         writeln!(f, "{}: {}", self.subject.row, self.subject.claim)?;
-        writeln!(f, "  {}: {}", self.rule(), self.word())?;
+        writeln!(f, "  {}: {}", self.criterion, self.word())?;
         writeln!(f, "  mechanism: {}", self.mechanism)?;
         for mutation in &self.mutations {
             writeln!(f, "  fails with: {mutation}")?;
@@ -131,8 +131,7 @@ impl Display for Check {
 
 impl Check {
     fn write_swings(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (moving, still): (Vec<&Swing>, Vec<&Swing>) =
-            self.swings.iter().partition(|swing| swing.moves(self.ours));
+        let (moving, still) = self.swings_by_effect();
         if !moving.is_empty() {
             writeln!(f, "    {:<34} {:>10} {:>10}", "assumed cost", "at half", "at 1.5")?;
         }
@@ -142,21 +141,21 @@ impl Check {
         }
         if !still.is_empty() {
             let keys: Vec<_> = still.iter().map(|swing| &swing.key[..]).collect();
-            wrapped(f, "    no effect: ", "      ", &keys.join(", "))?;
+            lines(f, &format!("    no effect: {}", keys.join(", ")), "      ")?;
         }
         Ok(())
     }
 
     fn write_cause(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some(cause) = &self.cause else { return Ok(()) };
-        wrapped(f, "  cause: ", "    ", cause.text)?;
+        lines(f, &format!("  cause: {}", cause.text), "    ")?;
         for swap in &cause.swaps {
             let word = if swap.verdict == Verdict::Holds { "holds" } else { "still departs" };
             writeln!(
                 f,
                 "  with {}: {} {}, {word}",
                 swap.change,
-                optional(swap.ours),
+                number(swap.ours),
                 self.subject.unit
             )?;
         }
@@ -167,33 +166,20 @@ impl Check {
     }
 }
 
-/// Writes words in lines of at most 100 characters.
-fn wrapped(f: &mut Formatter<'_>, first: &str, next: &str, text: &str) -> fmt::Result {
-    let mut line = first.to_owned();
-    for (number, word) in text.split_whitespace().enumerate() {
-        if number > 0 {
-            if line.chars().count() + word.chars().count() > 98 {
-                writeln!(f, "{line}")?;
-                line = next.to_owned();
-            } else {
-                line.push(' ');
-            }
-        }
-        line.push_str(word);
-    }
-    writeln!(f, "{line}")
+fn lines(f: &mut Formatter<'_>, text: &str, indent: &str) -> fmt::Result {
+    wrapped(text, indent).iter().try_for_each(|line| writeln!(f, "{line}"))
 }
 
 impl Display for Quotation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let unit = self.subject.unit;
+        let unit = &self.subject.unit;
         writeln!(f, "{}: {}\n  quoted", self.subject.row, self.subject.claim)?;
         for (name, value) in [("the paper", self.paper), ("ours", self.ours)] {
             if let Some(value) = value {
                 writeln!(f, "    {name:<34} {:>10} {unit}", number(value))?;
             }
         }
-        wrapped(f, "  not a check: ", "    ", &self.why)
+        lines(f, &format!("  not a check: {}", self.why), "    ")
     }
 }
 
@@ -216,18 +202,5 @@ impl Display for Table {
             writeln!(f, "{}", text.trim_end())?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "    {note}"))
-    }
-}
-
-impl Display for Mutated {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (word, ours) = match &self.changed {
-            Ok(changed) if changed.verdict == Verdict::Holds => ("holds", optional(changed.ours)),
-            Ok(changed) => ("fails", optional(changed.ours)),
-            Err(error) => ("ERROR", error.to_string()),
-        };
-        let mark = if self.is_as_expected() { "" } else { "  <-- not as on record" };
-        writeln!(f, "{word}  {}, {}{mark}", self.paper, self.check)?;
-        writeln!(f, "       {ours} with {}", self.change)
     }
 }

@@ -1,39 +1,23 @@
 //! Running the exhibits of papers, on all cores of this machine.
 
+use std::fmt::{self, Display, Formatter};
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use serde::Serialize;
-
 use super::check::{Item, Spec};
-use super::exhibit::{Changed, Exhibit, Verdict};
 use super::setup::Setup;
 use super::{ExhibitError, Paper};
+use report::exhibits::number;
+use report::model;
+use report::model::paper::{Changed, Exhibit, Verdict};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Checks are repeated with each assumed cost at half and at one and a half.
     pub swings: bool,
     pub long: bool,
-}
-
-#[derive(Serialize)]
-pub struct Report {
-    #[serde(skip)]
-    pub paper: &'static Paper,
-    pub exhibits: Vec<Exhibit>,
-}
-
-impl Report {
-    /// Returns true if every verdict is the one on record.
-    pub fn is_as_expected(&self) -> bool {
-        self.exhibits.iter().all(|exhibit| match exhibit {
-            Exhibit::Check(check) => check.is_as_expected(),
-            _ => true,
-        })
-    }
 }
 
 /// A check with one change of the model.
@@ -52,6 +36,19 @@ impl Mutated {
     pub fn is_as_expected(&self) -> bool {
         let holds = |changed: &Changed| changed.verdict == Verdict::Holds;
         self.changed.as_ref().is_ok_and(|changed| holds(changed) == self.is_swap)
+    }
+}
+
+impl Display for Mutated {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (word, ours) = match &self.changed {
+            Ok(changed) if changed.verdict == Verdict::Holds => ("holds", number(changed.ours)),
+            Ok(changed) => ("fails", number(changed.ours)),
+            Err(error) => ("ERROR", error.to_string()),
+        };
+        let mark = if self.is_as_expected() { "" } else { "  <-- not as on record" };
+        writeln!(f, "{word}  {}, {}{mark}", self.paper, self.check)?;
+        writeln!(f, "       {ours} with {}", self.change)
     }
 }
 
@@ -86,7 +83,7 @@ fn on_all_cores<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> V
 ///
 /// # Errors
 /// A run fails.
-pub fn run(papers: &[&'static Paper], options: Options) -> Result<Vec<Report>, ExhibitError> {
+pub fn run(papers: &[&'static Paper], options: Options) -> Result<Vec<model::Paper>, ExhibitError> {
     let setups: Vec<_> = papers.iter().map(|_| Setup::new()).collect();
     let mut jobs = Vec::new();
     for (number, paper) in papers.iter().enumerate() {
@@ -98,12 +95,17 @@ pub fn run(papers: &[&'static Paper], options: Options) -> Result<Vec<Report>, E
         }
         Item::Shown(make) => make(&setups[*number]),
     });
-    let mut reports: Vec<_> =
-        papers.iter().map(|&paper| Report { paper, exhibits: Vec::new() }).collect();
+    let without = |paper: &&Paper| model::Paper {
+        name: paper.name.to_owned(),
+        title: paper.title.to_owned(),
+        authors: paper.authors.to_owned(),
+        exhibits: Vec::new(),
+    };
+    let mut computed: Vec<_> = papers.iter().map(without).collect();
     for ((number, _), result) in jobs.iter().zip(results) {
-        reports[*number].exhibits.extend(result?);
+        computed[*number].exhibits.extend(result?);
     }
-    Ok(reports)
+    Ok(computed)
 }
 
 /// Runs each check of these papers with each change that must reverse its verdict.
