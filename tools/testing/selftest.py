@@ -9,10 +9,10 @@ import time
 import unittest
 from pathlib import Path
 
-from . import budget, needs, output, processes, steps
+from . import budget, choice, needs, output, processes, steps
 from .parts import PARTS
-from .session import (BACKGROUND, FAILED, PARTLY, PARTLY_STATUS, PASSED, SKIPPED, SKIPPED_STATUS, Part, Session,
-                      reasons_file)
+from .session import (BACKGROUND, FAILED, FOREGROUND, PARTLY, PARTLY_STATUS, PASSED, SKIPPED, SKIPPED_STATUS, Part,
+                      Session, reasons_file)
 
 TOOLS = Path(__file__).resolve().parent.parent
 
@@ -69,6 +69,49 @@ class Table(unittest.TestCase):
     def test_what_a_part_needs_can_be_installed(self):
         for tool in {tool for part in PARTS for tool in part.tools}:
             self.assertTrue(list(needs.lines([tool])), tool)
+
+
+class Choice(unittest.TestCase):
+    """The parts that a call runs."""
+
+    def names(self, *paths):
+        return [part.name for part in choice.of_paths(PARTS, paths)]
+
+    def test_budgets_add_up(self):
+        def sum_of(names, column):
+            found = [part for part in PARTS if part.name in names and part.column == column]
+            return sum(budget.hundredths(part.budget) for part in found)
+
+        self.assertLessEqual(sum_of(choice.SHORT, FOREGROUND), 1000)
+        whole = [part.name for part in choice.whole(PARTS)]
+        for column in (FOREGROUND, BACKGROUND):
+            self.assertLessEqual(sum_of(whole, column), 3000, column)
+
+    def test_a_page_concerns_the_short_parts_alone(self):
+        self.assertEqual(self.names("docs/flash.md", "README.md"), list(choice.SHORT))
+
+    def test_what_a_part_uses_runs_too(self):
+        self.assertIn("release", self.names("examples/boot/src/main.rs"))
+        self.assertNotIn("gpu", self.names("examples/boot/src/main.rs"))
+
+    def test_the_longest_beginning_decides(self):
+        self.assertIn("rtl", self.names("crates/rtl-command/src/main.rs"))
+
+    def test_a_path_without_a_row_concerns_all(self):
+        whole = [part.name for part in choice.whole(PARTS)]
+        for path in ("Cargo.toml", "crates/wire/src/lib.rs", "crates/new/src/lib.rs", "tools/test"):
+            self.assertEqual(self.names("docs/flash.md", path), whole, path)
+
+    def test_rows_name_parts_and_files_that_there_are(self):
+        known = {part.name for part in PARTS}
+        for begin, parts in choice.CONCERNS.items():
+            self.assertLessEqual(set(parts), known, begin)
+            self.assertTrue(any(TOOLS.parent.glob(begin.rstrip("/") + "*")), begin)
+
+    def test_git_that_cannot_tell(self):
+        self.assertIsNone(choice.changed("no-such-commit", TOOLS.parent))
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIsNone(choice.changed("HEAD", folder))
 
 
 class Collected(output.Output):

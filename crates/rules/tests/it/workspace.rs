@@ -89,7 +89,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "papers",
         &[
             "wire", "runtime", "bus", "media", "device", "host", "workload", "plan", "world",
-            "campaign",
+            "campaign", "report",
         ],
     ),
     ("report", &["runtime", "media", "ftl", "workload", "plan", "world"]),

@@ -174,7 +174,7 @@ fn hundredths(minutes: &str) -> u32 {
     (minutes * 100.0).round() as u32
 }
 
-/// The output of `tools/test --list`: names, budgets, and when each part runs, if not in the foreground.
+/// The output of `tools/test --list`: names, budgets, and when each part runs.
 fn budgets_of_script() -> BTreeMap<String, (u32, String)> {
     let script = root().join("tools/test");
     let output = std::process::Command::new(script).arg("--list").output().expect("Python 3.11");
@@ -182,7 +182,7 @@ fn budgets_of_script() -> BTreeMap<String, (u32, String)> {
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let rows = text.lines().map(|row| {
         let (name, budget) = row.split_once(' ').expect("a name and a budget");
-        let (budget, column) = budget.split_once(' ').unwrap_or((budget, "foreground"));
+        let (budget, column) = budget.split_once(' ').expect("a budget and a column");
         (name.to_owned(), (hundredths(budget), column.to_owned()))
     });
     rows.collect()
@@ -215,10 +215,13 @@ fn test_budgets_match_in_script_and_pages() {
     let sum = |wanted: &str| -> u32 {
         parts.values().filter(|(_, column)| column == wanted).map(|(budget, _)| budget).sum()
     };
-    let (foreground, background) = (sum("foreground"), sum("background"));
-    let limit = number_before("docs/testing.md", &page, " minutes in all");
-    assert!(foreground > 0 && background > 0 && sum("named") > 0, "{parts:?}");
+    let short = sum("short");
+    let (foreground, background) = (short + sum("foreground"), sum("background"));
+    let limit = number_before("docs/testing.md", &page, " minutes in\nall");
+    assert!(short > 0 && background > 0 && sum("named") > 0, "{parts:?}");
+    assert!(short <= 100 * limit, "{short} hundredths are more than {limit} minutes");
+    assert_eq!(number_before("README.md", &readme, " minutes or less"), limit);
+    let limit = number_before("docs/testing.md", &page, ". A fixed loop");
     assert!(foreground <= 100 * limit, "{foreground} hundredths are more than {limit} minutes");
     assert!(background <= foreground, "the background ends with the foreground");
-    assert_eq!(number_before("README.md", &readme, " minutes or less"), limit);
 }
