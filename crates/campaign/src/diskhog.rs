@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use bus::sim::{SimBus, SimHost};
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use host::nvme::{Policy, Shape};
 use host::{BlockDevice, IoError};
@@ -24,7 +25,7 @@ use workload::stats::Windows;
 
 use plan::Plan;
 use world::device;
-use world::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
+use world::interfaces::{Connected, Disk, SCSI, ScsiDriver, spread_options};
 use world::{self, RunError, ThreadUse, Warning};
 
 use data::Data;
@@ -176,12 +177,9 @@ pub enum HogError {
 /// The machine cannot be built, or an operation failed.
 pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, HogError> {
     check(plan, hog)?;
-    world::on_cores_in_virtual_time::<Scsi, _>(
-        plan,
-        Log::Off,
-        plan.host.cores,
-        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
-    )?
+    world::in_virtual_time(SCSI, plan, Log::Off, plan.host.cores, async |rt, bus, driver| {
+        load(rt, plan, hog, &driver, bus).await
+    })?
 }
 
 /// Runs diskhog in virtual time, and returns also the most commands that the device had outstanding at a
@@ -195,11 +193,12 @@ pub fn outstanding(plan: &Plan, hog: &Hog) -> Result<(HogStats, u64), HogError> 
     let entries = u64::from(options.shape(plan.host.cores as u16).depth) + 1;
     let device = Rc::new(Outstanding { entries, ..Outstanding::default() });
     let sink = device.clone();
-    let stats = world::on_cores_in_virtual_time::<Scsi, _>(
+    let stats = world::in_virtual_time(
+        SCSI,
         plan,
         Log::To(Rc::new(move |entry| sink.see(entry))),
         plan.host.cores,
-        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
+        async |rt, bus, driver| load(rt, plan, hog, &driver, bus).await,
     )?;
     Ok((stats?, device.most.get()))
 }
@@ -359,12 +358,12 @@ impl Board {
     }
 }
 
-async fn load<P: HostPort>(
+async fn load(
     rt: &Rt,
     plan: &Plan,
     hog: &Hog,
-    driver: &<Scsi as Interface>::Driver<P>,
-    port: impl Fn(u32) -> P,
+    driver: &Connected<SimHost>,
+    bus: &SimBus,
 ) -> Result<HogStats, HogError> {
     let options = spread_options(plan);
     let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
@@ -372,11 +371,11 @@ async fn load<P: HostPort>(
     let board = Board::new(hog, rt.now(), hog.threads, behind);
     for core in 0..hog.threads {
         let disk = driver.disk(core as usize);
-        let thread = Thread::new(rt, plan, hog, core, (&disk, port(core)), &board, None);
+        let thread = Thread::new(rt, plan, hog, core, (&disk, bus.host(core)), &board, None);
         rt.spawn(thread.work());
     }
     board.all_ended(rt).await?;
-    let (cores, lock_waits) = (board.stats(), driver.lock_waits());
+    let (cores, lock_waits) = (board.stats(), driver.typed::<ScsiDriver<SimHost>>().lock_waits());
     Ok(HogStats {
         policy,
         shape,
@@ -389,9 +388,9 @@ async fn load<P: HostPort>(
 }
 
 /// A thread, and its range.
-struct Thread<D, P> {
+struct Thread<P> {
     rt: Rt,
-    disk: D,
+    disk: Disk,
     port: P,
     core: u32,
     hog: Hog,
@@ -412,16 +411,16 @@ struct Thread<D, P> {
     data: Option<Rc<Data>>,
 }
 
-impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
+impl<P: HostPort> Thread<P> {
     fn new(
         rt: &Rt,
         plan: &Plan,
         hog: &Hog,
         core: u32,
-        (disk, port): (&D, P),
+        (disk, port): (&Disk, P),
         board: &Rc<Board>,
         data: Option<Rc<Data>>,
-    ) -> Rc<Thread<D, P>> {
+    ) -> Rc<Thread<P>> {
         let geometry = disk.geometry();
         let block_bytes = u64::from(geometry.block_bytes);
         let most = u64::from(geometry.transfer_bytes_max);

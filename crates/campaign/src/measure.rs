@@ -17,7 +17,7 @@ use workload::trace::Mapping;
 
 use plan::Plan;
 use world::device::{Clock, Device, MediumState};
-use world::interfaces::{Driver, Interface, NVME};
+use world::interfaces::{Disk, NVME, Row};
 use world::work::Work;
 use world::{self, Options, RunError};
 
@@ -319,20 +319,20 @@ pub struct DriverCosts {
 /// Measures the CPU cost of a driver: reads of `bytes` bytes, `at_once` in flight. Host and device alternate
 /// on this thread, each with its own executor, so that no time is spent waiting for the other end or its
 /// cache lines.
-pub fn driver_costs<I: Interface>(
+pub fn driver_costs(
+    row: &'static Row,
     plan: &Plan,
     bytes: usize,
     at_once: usize,
     rounds: usize,
 ) -> Result<DriverCosts, RunError> {
-    let shared = world::shared(I::ROW, plan)?;
+    let shared = world::shared(row, plan)?;
     let (rt, device) = (live(), live());
     let port = shared.device(&device);
-    let _device = Device::start(I::ROW, port, MediumState::to_read(plan)?, Clock::Wall, plan)?;
+    let _device = Device::start(row, port, MediumState::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
-        let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;
-        let driver = driver?;
+        let driver = beside(&rt, &device, row.connect(vec![host], plan)).await?;
         let disk = driver.disk(0);
         let (mut submits, mut completes) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
@@ -392,23 +392,14 @@ type Ended = (Buffer, Result<(), IoError>);
 
 /// Prepares reads, before the driver's work begins. Not inlined, as [`turns`].
 #[inline(never)]
-fn prepare<'d, D: BlockDevice>(
-    disk: &'d D,
-    bytes: usize,
-    at_once: usize,
-) -> Result<Vec<Read<'d>>, RunError> {
+fn prepare(disk: &Disk, bytes: usize, at_once: usize) -> Result<Vec<Read<'_>>, RunError> {
     let blocks = bytes as u64 / u64::from(disk.geometry().block_bytes);
     (0..at_once as u64)
         .map(|number| {
             let buffer = disk.buffer(bytes)?;
-            Ok(Read { read: Box::pin(one(disk, Lba(number * blocks), buffer)), ended: None })
+            Ok(Read { read: disk.boxed_read(Lba(number * blocks), buffer), ended: None })
         })
         .collect()
-}
-
-/// One read. Its name contains none of the counted names, so its cost counts where it is polled.
-async fn one<D: BlockDevice>(disk: &D, lba: Lba, buffer: Buffer) -> Ended {
-    disk.read(lba, buffer).await
 }
 
 /// First poll of all reads: up to their doorbells. Not inlined, as [`turns`].
@@ -433,10 +424,10 @@ fn put_away(reads: Vec<Read<'_>>) -> Result<(), RunError> {
 }
 
 /// A batch of `at_once` reads: host time per read before and after the device's part.
-async fn round<D: BlockDevice>(
+async fn round(
     rt: &Rt,
     device: &Rt,
-    disk: &D,
+    disk: &Disk,
     bytes: usize,
     at_once: usize,
 ) -> Result<(Span, Span), RunError> {

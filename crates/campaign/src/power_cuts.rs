@@ -148,7 +148,7 @@ pub fn run(
 ) -> Result<Survived, Failure> {
     let first = campaign.from / EPOCH;
     let end = campaign.from + campaign.cuts;
-    let members = (row.members)(plan).map_or(1, |array| array.devices);
+    let members = row.members(plan).map_or(1, |array| array.devices);
     let fresh = (0..members).map(|number| MediumState::to_read(&of_member(plan, number)));
     let fresh: Vec<_> = fresh
         .collect::<Result<_, _>>()
@@ -293,7 +293,7 @@ impl Epoch<'_> {
         let early = (!last && self.rng.chance(1, 8)).then(|| self.rng.below(EARLY_EVENTS_MAX));
         let events = 1 + self.rng.below(EVENTS_MAX);
         let work_seed = self.rng.next_u64();
-        let may_be_orderly = !row.bare && early.is_none();
+        let may_be_orderly = !row.is_bare() && early.is_none();
         let end = match &self.process {
             None if may_be_orderly && self.rng.chance(1, ORDERLY_EVERY) => End::Orderly,
             None => End::Cut,

@@ -16,7 +16,7 @@ use report::model::{self, Document};
 use runtime::Span;
 use workload::trace::Mapping;
 use world::engine::JobResult;
-use world::interfaces::{DCX, Dcx, Interface, NVME, Nvme, Row};
+use world::interfaces::{DCX, NVME, Row};
 use world::work::Work;
 use world::{self, Options, RunResult, Warning, Where};
 
@@ -102,7 +102,7 @@ pub(super) fn bench(typed: &Bench, call: &Call) -> Result<bool, String> {
     let page = Page::beside(&[&json])?;
     if let Some(rounds) = typed.parts {
         let (bytes, at_once) = (typed.bytes as usize, typed.depth as usize);
-        driver_costs::<Nvme>(page, &plan(MIB)?, bytes, at_once, rounds)?;
+        driver_costs(NVME, page, &plan(MIB)?, bytes, at_once, rounds)?;
         return Ok(true);
     }
     if let Some(reads) = typed.one_thread {
@@ -124,8 +124,8 @@ fn table(typed: &Bench, page: Page) -> Result<(model::Bench, bool), String> {
     ));
     let plan = plan(MIB)?;
     let drivers = vec![
-        driver_costs::<Nvme>(page, &plan, 4096, 32, ROUNDS)?,
-        driver_costs::<Dcx>(page, &plan, 4096, 32, ROUNDS)?,
+        driver_costs(NVME, page, &plan, 4096, 32, ROUNDS)?,
+        driver_costs(DCX, page, &plan, 4096, 32, ROUNDS)?,
     ];
     let (mut good, mut rows) = (true, Vec::new());
     let ranges = [("filled", typed.size), ("hot", MIB)];
@@ -264,16 +264,17 @@ fn line(row: &model::BenchRow) -> String {
     )
 }
 
-fn driver_costs<I: Interface>(
+fn driver_costs(
+    row: &'static Row,
     page: Page,
     plan: &Plan,
     bytes: usize,
     at_once: usize,
     rounds: usize,
 ) -> Result<model::DriverCost, String> {
-    let costs = measure::driver_costs::<I>(plan, bytes, at_once, rounds);
+    let costs = measure::driver_costs(row, plan, bytes, at_once, rounds);
     let DriverCosts { submit, complete } = costs.map_err(|error| error.to_string())?;
-    let (name, size) = (I::NAME, size_text(bytes as u64));
+    let (name, size) = (row.name, size_text(bytes as u64));
     page.line(format_args!(
         "{name} driver, {size}, {at_once} at once: submit {submit}, complete {complete}"
     ));

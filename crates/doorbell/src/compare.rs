@@ -105,7 +105,7 @@ fn one_file(
 ) -> Result<Vec<Run>, String> {
     let mut runs = Vec::new();
     for simulated in typed.world.simulated() {
-        let rows = interfaces::all().into_iter().filter(|row| simulated || row.live);
+        let rows = interfaces::all().into_iter().filter(|row| simulated || row.is_live());
         let (mut lacks, mut has) = (Vec::new(), false);
         for row in rows {
             if let Err(why) = device::check(row.of_plan(plan), plan) {

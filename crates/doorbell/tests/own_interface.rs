@@ -6,10 +6,10 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
-use testing::mailbox::{Mailbox, Table};
+use testing::mailbox::{MAILBOX, Table};
 use testing::server::Server;
 use testing::{CommandOutput, Folder, output_of};
-use world::interfaces::{self, Interface};
+use world::interfaces::{self};
 
 /// First argument that selects the role of the command.
 const COMMAND: &str = "as-the-command";
@@ -23,7 +23,7 @@ type Test = fn(&Folder);
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|word| word == COMMAND) {
-        interfaces::add(Mailbox::ROW);
+        interfaces::add(MAILBOX);
         plan::add_sections(&[plan::Section::of::<Table>()]);
         return doorbell::main_from(std::iter::once("doorbell".into()).chain(arguments));
     }
@@ -71,7 +71,7 @@ fn fail(folder: &Folder, arguments: &[&str]) -> String {
 fn help_lists_mailbox(folder: &Folder) {
     for which in ["run", "serve", "power-cuts", "bench"] {
         let help = succeed(folder, &[which, "--help"]);
-        let is_its = |line: &str| line.contains("- mailbox:") && line.ends_with(Mailbox::SUMMARY);
+        let is_its = |line: &str| line.contains("- mailbox:") && line.ends_with(MAILBOX.summary);
         assert!(help.lines().any(is_its), "{which}: {help}");
     }
 }

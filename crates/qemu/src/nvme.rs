@@ -3,17 +3,18 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use bus::Buffer;
 use bus::live::LiveHost;
 use bus::qtest::Endpoint;
-use bus::{Buffer, HostPort};
-use host::InitError;
-use host::nvme::{Completion, Controller, Counters, Doorbell, Options, Queue, QueueOptions};
+use host::nvme::{Completion, Counters, Doorbell, Options, QueueOptions};
 use host::pci::{Function, Message, Vectors};
+use host::{BlockDevice, InitError};
 use runtime::{Rng, Rt, Span};
 use wire::pci::Bdf;
 use wire::{Lba, Nsid};
 
 use super::{Bench, QemuError, Verdicts, Wanted};
+use world::interfaces::{Disk, LiveController};
 use world::until;
 
 /// Long, because QEMU shares the processors with this process.
@@ -41,7 +42,7 @@ pub(super) async fn check(
     let by_pin = async {
         let line = bench.predicted(function)?.line.input;
         endpoint.listen(Some(line));
-        let controller = Controller::start(endpoint.host(), options(None)).await;
+        let controller = LiveController::start(endpoint.host(), options(None)).await;
         *started.borrow_mut() = Some(controller?);
         Ok(())
     };
@@ -58,7 +59,7 @@ pub(super) async fn check(
     let share = wanted.ios.div_ceil(namespaces.len().max(1) as u64);
     check_namespace(bench, &controller, at, wanted, share, verdicts).await;
     for nsid in namespaces.iter().skip(1) {
-        match Controller::start(endpoint.host(), options(Some(*nsid))).await {
+        match LiveController::start(endpoint.host(), options(Some(*nsid))).await {
             Ok(controller) => {
                 check_namespace(bench, &controller, at, wanted, share, verdicts).await
             }
@@ -82,7 +83,7 @@ pub(super) async fn check(
 /// Verified operations on the namespace that a controller was started for, and its shutdown.
 async fn check_namespace(
     bench: &Bench<'_>,
-    controller: &Controller<LiveHost>,
+    controller: &LiveController,
     at: Bdf,
     wanted: &Wanted<'_>,
     ios: u64,
@@ -147,7 +148,7 @@ async fn use_vectors(
 /// Runs `ios` operations over all queues, each verified; then reads back everything that was written.
 async fn work(
     rt: &Rt,
-    controller: &Controller<LiveHost>,
+    controller: &LiveController,
     wanted: &Wanted<'_>,
     ios: u64,
 ) -> Result<String, QemuError> {
@@ -176,8 +177,8 @@ async fn work(
     for number in 0..workers {
         let queue = &made[number as usize % made.len()];
         let mut worker = Worker {
-            queue: queue.clone(),
-            buffer: Some(buffer(queue, extent)?),
+            disk: queue.disk.clone(),
+            buffer: Some(queue.disk.buffer(extent as usize)?),
             extents: (number..span / extent).step_by(workers as usize).collect(),
             extent_blocks: extent / block,
             block: block as usize,
@@ -214,13 +215,9 @@ async fn work(
     ))
 }
 
-fn buffer(queue: &Queue<LiveHost>, bytes: u64) -> Result<Buffer, QemuError> {
-    Ok(queue.port().arena().buffer(bytes as usize)?)
-}
-
 /// One of several concurrent workers, with its own extents and the expected contents of each of their blocks.
 struct Worker {
-    queue: Rc<Queue<LiveHost>>,
+    disk: Disk,
     buffer: Option<Buffer>,
     extents: Vec<u64>,
     extent_blocks: u64,
@@ -266,7 +263,7 @@ impl Worker {
             buffer.copy_in(block as usize * self.block, &bytes);
         }
         let part = buffer.part(0, blocks as usize * self.block);
-        let (_, done) = self.queue.write(Lba(first), part, false).await;
+        let (_, done) = self.disk.write(Lba(first), part, false).await;
         self.buffer = Some(buffer);
         Ok(done?)
     }
@@ -276,7 +273,7 @@ impl Worker {
         let part = buffer.part(0, blocks as usize * self.block);
         // Cleared, so that a completion without data is detected.
         part.zero();
-        let (_, done) = self.queue.read(Lba(first), part).await;
+        let (_, done) = self.disk.read(Lba(first), part).await;
         done?;
         let mut bytes = vec![0; self.block];
         for block in 0..blocks {

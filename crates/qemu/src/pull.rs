@@ -3,16 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bus::live::LiveHost;
 use bus::pci::ConfigAccess;
-use host::nvme::{Completion, Controller, Queue, QueueOptions};
+use host::nvme::{Completion, QueueOptions};
 use host::pci::{Function, Slot};
-use host::{IoError, Kind};
+use host::{BlockDevice, IoError, Kind};
 use runtime::{Rt, Span};
 use wire::Lba;
 
 use super::nvme::{by_vectors, options};
 use super::{Bench, QemuError, Verdicts};
+use world::interfaces::{Disk, LiveController};
 use world::until;
 
 const DEPTH: u16 = 32;
@@ -51,13 +51,13 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
         ready_ceiling: TIMEOUT,
         ..options(None)
     };
-    let controller = Controller::start(host, options).await?;
+    let controller = LiveController::start(host, options).await?;
     let completion = Completion::Interrupt { vector: 1 };
     let queue = QueueOptions { depth: DEPTH, completion, ..QueueOptions::default() };
     let queue = controller.queue(queue).await?;
     let (rt, seen) = (bench.rt, Rc::new(Reads::default()));
     for reader in 0..u64::from(DEPTH) {
-        rt.spawn(read_on(queue.clone(), reader, seen.clone()));
+        rt.spawn(read_on(queue.disk.clone(), reader, seen.clone()));
     }
     let failed = || seen.failed.borrow().len();
     let by = rt.now() + PATIENCE;
@@ -75,7 +75,7 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
     if let Some(other) = seen.failed.borrow().iter().find(|error| error.kind != Kind::Gone) {
         return Err(QemuError::OtherEnd(*other));
     }
-    afterwards(bench, function, &controller, &queue, rt).await?;
+    afterwards(bench, function, &controller, &queue.disk, rt).await?;
     let late = seen.good.get() - good;
     Ok(format!(
         "{good} reads before it, {late} after it, then {DEPTH} ended with \"{}\" within {took}",
@@ -87,29 +87,29 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
 async fn afterwards(
     bench: &Bench<'_>,
     function: &Function,
-    controller: &Controller<LiveHost>,
-    queue: &Queue<LiveHost>,
+    controller: &LiveController,
+    disk: &Disk,
     rt: &Rt,
 ) -> Result<(), QemuError> {
     if bench.bus.config_read(function.at, 0).await != u32::MAX {
         return Err(QemuError::Found("something still answers at its place".into()));
     }
-    if controller.gone().is_none() {
+    if !controller.is_gone() {
         return Err(QemuError::Found("the controller is not known to be gone".into()));
     }
-    let buffer = host::BlockDevice::buffer(queue, READ_BYTES)?;
+    let buffer = disk.buffer(READ_BYTES)?;
     let begun = rt.now();
-    match queue.read(Lba(0), buffer).await.1 {
+    match disk.read(Lba(0), buffer).await.1 {
         Err(error) if error.kind == Kind::Gone && rt.now().since(begun) < TIMEOUT => Ok(()),
         result => Err(QemuError::LaterRead { result, after: rt.now().since(begun) }),
     }
 }
 
-async fn read_on(queue: Rc<Queue<LiveHost>>, reader: u64, seen: Rc<Reads>) {
-    let blocks = READ_BYTES as u64 / u64::from(host::BlockDevice::geometry(&*queue).block_bytes);
-    let Ok(mut buffer) = host::BlockDevice::buffer(&*queue, READ_BYTES) else { return };
+async fn read_on(disk: Disk, reader: u64, seen: Rc<Reads>) {
+    let blocks = READ_BYTES as u64 / u64::from(disk.geometry().block_bytes);
+    let Ok(mut buffer) = disk.buffer(READ_BYTES) else { return };
     loop {
-        let (back, done) = queue.read(Lba(reader * blocks), buffer).await;
+        let (back, done) = disk.read(Lba(reader * blocks), buffer).await;
         buffer = back;
         match done {
             Ok(()) => seen.good.set(seen.good.get() + 1),

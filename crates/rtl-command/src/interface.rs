@@ -1,12 +1,7 @@
 //! FastPath in hardware: the RTL block of `rtl/` between callers and an NVMe device, simulated cycle by
 //! cycle.
 
-use std::borrow::Cow;
-use std::rc::Rc;
-
-use bus::sim::SimSpec;
 use bus::{DevicePort, HostPort};
-use device::faults::Faults;
 use host::InitError;
 use host::nvme as driver;
 use rtl::{Disk, Engine, Setup, Timing, Verilated};
@@ -14,19 +9,20 @@ use runtime::Span;
 
 use plan::Plan;
 use world::interfaces::stages::{ABOVE_DRIVER, COMMAND, joined};
-use world::interfaces::{Driver, Fastpath, Interface, Nvme, Row, controller_options};
-use world::medium::BackingStore;
+use world::interfaces::{
+    Boxed, Connected, Driver, Ends, FASTPATH, Front, Interface, NVME, Nvme, Queues, Row,
+    controller_options,
+};
 use world::{CheckError, DriverError};
 
 /// The RTL block between its callers and an NVMe drive, with one queue pair. Only in virtual time.
-pub struct FastpathRtl;
+struct FastpathRtl;
 
-/// The RTL block, and the disks of its callers.
-pub struct FastpathRtlDriver<P: HostPort> {
+/// The controller behind the RTL block.
+struct FastpathRtlDriver<P: HostPort> {
     controller: driver::Controller<P>,
     /// The memory of the block's queues.
     _queues: driver::ExternalPair<P>,
-    disks: Vec<Disk<P>>,
 }
 
 /// Trace queue of requests: 0 is the admin queue, 1 the queue pair of the block.
@@ -41,65 +37,52 @@ const BATCH: u16 = 8;
 /// One cycle at 125 MHz.
 const CYCLE: Span = Span::ns(8);
 
-static ROW: Row = Row::of::<FastpathRtl>();
+const NAME: &str = "fastpath-rtl";
+
+/// The row of the interface.
+pub static ROW: Row = Row {
+    faults: true,
+    check,
+    queues: |queues| Queues { vectors: queues + 1, traces: u32::from(TRACE_QUEUES) + 1 },
+    passed: FASTPATH.passed,
+    ..Row::new(
+        NAME,
+        "FastPath with the engine in RTL, cycle by cycle; simulated runs only",
+        joined!(
+            ABOVE_DRIVER,
+            &["request", "request wait", "post request", "hardware", "take response"],
+            COMMAND,
+        ),
+        NVME.register_bytes,
+        // Driver costs occur only during initialisation, so nothing is replaced.
+        Ends::simulated::<FastpathRtl>(),
+    )
+}
+.with_parts(&[rtl::STAGES, device::nvme::STAGES, device::nvme::COSTS, media::STAGES]);
+
+fn check(plan: &Plan) -> Result<(), CheckError> {
+    (FASTPATH.check)(plan)?;
+    let found = plan.device.queue_entries;
+    if found < ENTRIES {
+        let expected = format!("at least {ENTRIES} for fastpath-rtl");
+        return Err(CheckError::found(plan, "device.queue_entries", found, expected));
+    }
+    let function = &plan.require_section::<plan::Fastpath>(NAME)?.function;
+    if function != "none" {
+        let name = function.split(':').next().unwrap_or(function);
+        let (key, found) = ("fastpath.function", format!("{name:?}"));
+        let expected = "\"none\": the RTL block does not support data functions";
+        return Err(CheckError::found(plan, key, found, expected));
+    }
+    Ok(())
+}
 
 impl Interface for FastpathRtl {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "fastpath-rtl";
-    const SUMMARY: &'static str =
-        "FastPath with the engine in RTL, cycle by cycle; simulated runs only";
-    const STAGES: &'static [&'static str] = joined!(
-        ABOVE_DRIVER,
-        &["request", "request wait", "post request", "hardware", "take response"],
-        COMMAND,
-    );
-    const PARTS: &'static [&'static [&'static str]] =
-        &[rtl::STAGES, device::nvme::STAGES, device::nvme::COSTS, media::STAGES];
-    type Driver<P: HostPort> = FastpathRtlDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), CheckError> {
-        Fastpath::check(plan)?;
-        let found = plan.device.queue_entries;
-        if found < ENTRIES {
-            let expected = format!("at least {ENTRIES} for fastpath-rtl");
-            return Err(CheckError::found(plan, "device.queue_entries", found, expected));
-        }
-        let function = &plan.require_section::<plan::Fastpath>(FastpathRtl::NAME)?.function;
-        if function != "none" {
-            let name = function.split(':').next().unwrap_or(function);
-            let (key, found) = ("fastpath.function", format!("{name:?}"));
-            let expected = "\"none\": the RTL block does not support data functions";
-            return Err(CheckError::found(plan, key, found, expected));
-        }
-        Ok(())
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of_one(Nvme::front())
     }
 
-    fn register_bytes(plan: &Plan) -> u32 {
-        Nvme::register_bytes(plan)
-    }
-
-    fn trace_queues(_: u32) -> u32 {
-        u32::from(TRACE_QUEUES) + 1
-    }
-
-    /// Driver costs occur only during initialisation, so nothing is replaced.
-    fn adjust(_: &Plan, _: &mut SimSpec) {}
-
-    fn passed(plan: &Plan) -> Cow<'_, Plan> {
-        Fastpath::passed(plan)
-    }
-
-    const FAULTS: bool = true;
-    const LIVE: bool = false;
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        Nvme::start(port, store, plan, faults);
-    }
-
-    async fn connect<P: HostPort>(
-        ports: Vec<P>,
-        plan: &Plan,
-    ) -> Result<FastpathRtlDriver<P>, InitError> {
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
         let wanted = controller_options(plan, 1);
         let controller = driver::Controller::start(ports[0].clone(), wanted).await?;
         let queues = controller.lend(ENTRIES).await?;
@@ -134,23 +117,17 @@ impl Interface for FastpathRtl {
             let disk = Disk::new(&engine, port, geometry, block, TRACE_QUEUES).await;
             disks.push(disk.map_err(refused)?);
         }
-        Ok(FastpathRtlDriver { controller, _queues: queues, disks })
+        Ok(Connected::new(FastpathRtlDriver { controller, _queues: queues }, disks))
     }
 }
 
-impl<P: HostPort> Driver<P> for FastpathRtlDriver<P> {
-    type Disk = Disk<P>;
-
-    fn disk(&self, number: usize) -> Disk<P> {
-        self.disks[number % self.disks.len()].clone()
-    }
-
-    async fn reset(&self) -> Result<(), DriverError> {
+impl<P: HostPort> Driver for FastpathRtlDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
         let why = "interface fastpath-rtl: no reset: the block would lose its commands in flight";
-        Err(DriverError::Unsupported(why))
+        Box::pin(async move { Err(DriverError::Unsupported(why)) })
     }
 
-    async fn stop(&self) -> Result<(), DriverError> {
-        Ok(self.controller.shutdown().await?)
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.controller.shutdown().await?) })
     }
 }

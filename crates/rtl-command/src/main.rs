@@ -3,10 +3,9 @@
 
 mod interface;
 
-use interface::FastpathRtl;
-use world::interfaces::{self, Interface};
+use world::interfaces;
 
 fn main() -> std::process::ExitCode {
-    interfaces::add(FastpathRtl::ROW);
+    interfaces::add(&interface::ROW);
     doorbell::main()
 }

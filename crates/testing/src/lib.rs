@@ -21,9 +21,12 @@ pub mod server;
 pub mod system;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bus::HostPort;
 use bus::sim::{SimBus, SimHost};
+use host::nvme::{Controller, Queue};
 use plan::Plan;
 use runtime::{Log, Rt, Span};
 use workload::pattern::OpKind;
@@ -31,7 +34,7 @@ use workload::stats::Shares;
 use workload::trace::Mapping;
 use world::device::{Clock, Device, MediumState};
 use world::engine::JobResult;
-use world::interfaces::{Interface, NVME, Row};
+use world::interfaces::{Connected, NVME, NvmeDriver, Row};
 use world::work::Work;
 use world::{Options, RunResult};
 
@@ -107,23 +110,34 @@ pub fn whole_ps(job_result: &JobResult, kind: OpKind) -> Span {
 }
 
 /// Runs `body` with a simulated device and a connected driver, without a workload engine.
-pub fn in_sim<I: Interface, T>(
+pub fn in_sim<T>(
+    row: &'static Row,
     plan: &Plan,
     log: Log,
-    body: impl AsyncFnOnce(Rt, I::Driver<SimHost>, SimHost) -> T,
+    body: impl AsyncFnOnce(Rt, Connected<SimHost>, SimHost) -> T,
 ) -> T {
     let rt = Rt::simulated(None, log);
-    let spec = bus::sim::SimSpec { register_bytes: I::register_bytes(plan), ..plan.sim_spec() };
+    let spec = bus::sim::SimSpec { register_bytes: (row.register_bytes)(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     let kept = MediumState::new(plan).expect("a medium in memory");
-    let device = Device::start(I::ROW, bus.device(), kept, Clock::Virtual, plan);
+    let device = Device::start(row, bus.device(), kept, Clock::Virtual, plan);
     device.expect("a plan with timing");
     let result = rt.block_on(async {
-        let driver = I::connect(vec![bus.host(0)], plan).await.expect("the device is there");
+        let driver = row.connect(vec![bus.host(0)], plan).await.expect("the device is there");
         body(rt.clone(), driver, bus.host(0)).await
     });
     rt.drop_tasks();
     result
+}
+
+/// The first queue of the NVMe driver.
+pub fn queue<P: HostPort>(driver: &Connected<P>) -> Rc<Queue<P>> {
+    driver.typed_disk(0)
+}
+
+/// The controller of the NVMe driver.
+pub fn controller<P: HostPort>(driver: &Connected<P>) -> &Controller<P> {
+    driver.typed::<NvmeDriver<P>>().controller()
 }
 
 /// A temporary folder of a test, removed on drop.

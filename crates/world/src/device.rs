@@ -19,7 +19,7 @@ use media::nand::{Lock, Nand, Spec};
 use media::{Contents, Faulty, Harm, Media, Part, Range};
 use runtime::Rt;
 
-use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared};
+use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared, StartDevice};
 use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
 use crate::{CheckError, MediumError, RunError};
@@ -282,13 +282,15 @@ impl Device {
         watched: bool,
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
-        let state = match state {
-            MediumState::Flash(state) if row.bare => {
-                return Device::bare(row, port, *state, clock, plan);
+        let (start, state) = match (front::<P>(row)?.start, state) {
+            (StartDevice::Medium(start), state) => (start, state),
+            (StartDevice::Chips(start), MediumState::Flash(state)) => {
+                return Device::bare(start, port, *state, clock, plan);
             }
-            state => state,
+            (StartDevice::Chips(_), MediumState::Blocks(_)) => {
+                return Err(MediumError::NoFrontEnd { interface: row.name }.into());
+            }
         };
-        let front = front::<P>(row)?;
         let (medium, dies) = Device::medium(&rt, state, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
         if watched {
@@ -296,7 +298,7 @@ impl Device {
         }
         on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
-        (front.start)(port, store, plan, &faults);
+        start(port, store, plan, &faults);
         let harms = vec![faults.harm.clone()];
         let faults = (watched || !plan.faults.is_empty() || plan.power.is_some()).then_some(faults);
         Ok(Device { backing: DeviceBacking::Medium(medium), faults, harms, rt })
@@ -316,9 +318,8 @@ impl Device {
         let (medium, _) = Device::medium(rt, state, Clock::Wall, plan)?;
         let faults = Faults::start(rt, &[], plan.run.seed);
         let store = Rc::new(Faulty::new(rt, Rc::new(Reach::whole(&medium)), faults.harm.clone()));
-        let Some(shared) = (row.share)(store, plan, hosts) else {
-            return Err(MediumError::OneHost { interface: row.name }.into());
-        };
+        let share = row.share.ok_or(MediumError::OneHost { interface: row.name })?;
+        let shared = share(store, plan, hosts);
         let (backing, harms) = (DeviceBacking::Medium(medium), vec![faults.harm.clone()]);
         Ok((Device { backing, faults: Some(faults), harms, rt: rt.clone() }, shared))
     }
@@ -347,9 +348,9 @@ impl Device {
             harms.push(harm.clone());
             let store = Rc::new(Faulty::new(rt, Rc::new(Reach::Part(part.clone())), harm));
             let plan = &plan.numbered(range.from);
-            let Some(side) = (front::<P>(row)?.divide)(store, rt, plan) else {
-                return Err(MediumError::OneClient { interface: row.name }.into());
-            };
+            let divide = front::<P>(row)?.divide;
+            let divide = divide.ok_or(MediumError::OneClient { interface: row.name })?;
+            let side = divide(store, rt, plan);
             extents.push(Extent { part, side });
         }
         let backing = DeviceBacking::Medium(medium);
@@ -411,7 +412,7 @@ impl Device {
 
     /// Starts a device with raw flash. The FTL is on the host, so its state is dropped here.
     fn bare<P: DeviceSide>(
-        row: &'static Row,
+        start: fn(P, Rc<Chips>, &Plan),
         port: P,
         state: FlashState,
         clock: Clock,
@@ -420,7 +421,7 @@ impl Device {
         let rt = port.rt().clone();
         let chips = chips(&rt, flash_of(plan), state.chip_state, is_modelled(clock, plan))?;
         chips.make_operations_durable();
-        (front(row)?.start_bare)(port, chips.clone(), plan);
+        start(port, chips.clone(), plan);
         let backing = DeviceBacking::Bare(chips);
         Ok(Device { backing, faults: None, harms: Vec::new(), rt })
     }
@@ -581,7 +582,7 @@ fn on_die_fault(faults: &Faults, chips: &[Rc<Chips>]) {
 }
 
 /// The interface's front end for this type of port.
-fn front<P: DeviceSide>(row: &'static Row) -> Result<&'static Front<P>, MediumError> {
+fn front<P: DeviceSide>(row: &Row) -> Result<Front<P>, MediumError> {
     P::front(row).ok_or(MediumError::NoFrontEnd { interface: row.name })
 }
 

@@ -28,7 +28,7 @@ use plan::{MediumPace, Plan};
 use runtime::{Either, Log, Rt, STD_CLOCK, Traces, race};
 use wire::QueueId;
 
-use crate::interfaces::{Dealt, DeviceSide, NVME, Row, Stop};
+use crate::interfaces::{DeviceSide, NVME, OneThread, Row, Stop};
 use crate::medium::Reach;
 use crate::shared_blocks::SharedBlocks;
 use crate::{CheckError, MediumError, RunError};
@@ -177,7 +177,7 @@ impl ThreadedDevice {
         let rt = self.executor();
         let port = port(&rt);
         let ending = Ending(others.deal());
-        let (Dealt { stop, .. }, part) = self.start(port.clone(), &ending.0)?;
+        let (OneThread { stop, .. }, part) = self.start(port.clone(), &ending.0)?;
         let result = body(&rt, &port, self.attended(&part));
         stop();
         rt.drop_tasks();
@@ -192,7 +192,7 @@ impl ThreadedDevice {
         &self,
         port: P,
         thread: &'a DeviceThread,
-    ) -> Result<(Dealt, Part<'a>), RunError> {
+    ) -> Result<(OneThread, Part<'a>), RunError> {
         let front =
             P::front(self.row).ok_or(MediumError::NoFrontEnd { interface: self.row.name })?;
         let (rt, faults) = (port.rt().clone(), Faults::none());
@@ -201,8 +201,8 @@ impl ThreadedDevice {
         }
         let reach = Rc::new(Reach::Shared(Rc::new(self.blocks.medium())));
         let store = Rc::new(Faulty::new(&rt, reach, faults.harm.clone()));
-        let dealt = (front.deal)(port, store, &self.plan, &faults, thread);
-        let dealt = dealt.ok_or(MediumError::OneThread { interface: self.row.name })?;
+        let deal = front.deal.ok_or(MediumError::OneThread { interface: self.row.name })?;
+        let dealt = deal(port, store, &self.plan, &faults, thread);
         Ok((dealt, Part { rt, faults, thread }))
     }
 
@@ -238,7 +238,7 @@ impl ThreadedDevice {
         for thread in places {
             let rt = self.executor();
             let port = end.port(&rt, last.take());
-            let (Dealt { serve, stop }, part) = self.start(port.clone(), &thread)?;
+            let (OneThread { serve, stop }, part) = self.start(port.clone(), &thread)?;
             self.attended(&part).beside(&rt, race(serve, E::attend(&port)));
             stop();
             rt.drop_tasks();
@@ -307,7 +307,7 @@ impl DealtDevice {
     pub(crate) fn begin(&self, rt: &Rt, number: usize) -> Result<DealtPart, RunError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let place = places[number].take().expect("a thread begins once");
-        let (Dealt { serve, stop }, _) = self.device.start(self.shared.device(rt), &place)?;
+        let (OneThread { serve, stop }, _) = self.device.start(self.shared.device(rt), &place)?;
         rt.spawn(serve);
         Ok(DealtPart { stop, _place: place })
     }

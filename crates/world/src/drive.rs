@@ -40,10 +40,10 @@ pub async fn drive<P: HostSide>(
     port: &dyn Fn(usize, usize) -> P,
     instruments: Instruments<'_>,
 ) -> Result<HostResult, RunError> {
-    let own = (row.own_cores)(plan) + (row.reserved_cores)(plan);
-    let own = (0..own as usize).map(|own| OWN_CORES + own);
+    let cores = (row.cores)(plan);
+    let own = (0..(cores.own + cores.reserved) as usize).map(|own| OWN_CORES + own);
     let each: Vec<_> = (0..queues(plan, work)).chain(own).collect();
-    let members = (row.members)(plan).map_or(1, |array| array.devices as usize);
+    let members = row.members(plan).map_or(1, |array| array.devices as usize);
     let ports = (0..members).flat_map(|member| each.iter().map(move |number| (member, *number)));
     let ports = ports.map(|(member, number)| port(member, number)).collect();
     let port = &|number| port(0, number);
@@ -66,7 +66,7 @@ pub async fn drive<P: HostSide>(
         run_recorder: options.run_recorder.clone(),
         sampler: sampler.clone(),
     };
-    let work = run_groups(rt, plan, work, options, &driver, port, watched);
+    let work = run_groups(rt, plan, work, options, (row, &driver), port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
         let memory = port(0).arena().clone();

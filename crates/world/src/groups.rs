@@ -60,14 +60,14 @@ pub(super) async fn run_groups<P: HostSide>(
     plan: &Plan,
     work: &Work,
     options: &Options,
-    driver: &Connected<P>,
+    (row, driver): (&'static Row, &Connected<P>),
     port: &dyn Fn(usize) -> P,
     watched: Watched<'_>,
 ) -> Result<HostResult, RunError> {
     let geometry = driver.disk(0).geometry();
     let of_this_run = || Arc::new(checks(plan, options.contents_unknown, geometry.blocks));
     let context = GroupContext {
-        row: driver.row,
+        row,
         run: &|number, source, setup| driver.run(number, rt, source, setup),
         port,
         geometry,

@@ -1,76 +1,74 @@
 //! Registry of the interfaces: the device front end and the driver of each.
 //!
-//! An [`Interface`] is generic over the bus ports. Worlds, servers and the command line use its type-erased
-//! [`Row`]. A new interface needs modules in `wire`, `device` and `host`, and a row here, or a call of
-//! [`add`] from outside.
+//! An [`Interface`] is two functions that are generic over the bus ports: the device's end and the driver's.
+//! Worlds, servers and the command line use its [`Row`], in which they are instantiated once for each bus. A
+//! new interface needs modules in `wire`, `device` and `host`, and a row here, or a call of [`add`] from
+//! outside.
 
 mod array;
+mod array_gc;
 mod block;
-mod collections;
+mod clients;
 mod dcx;
-mod dealt;
-mod divided;
-mod erase;
+mod driver;
 mod fastpath;
 mod host_flash;
 mod host_gc;
 mod host_map;
-mod interface;
 mod lanes;
 mod nvme;
+mod nvme_live;
 mod placement;
 mod row;
 mod scsi;
-mod shared;
 pub mod stages;
-mod windows;
 
 use std::sync::{PoisonError, RwLock};
 
 use crate::error::UnknownInterface;
 
-pub use array::{Array, ArrayDriver};
-pub use array::{TRACE_QUEUES, of_member};
-pub use block::{Block, BlockDriver, block_options};
-pub use collections::Collector;
-pub use dcx::{Dcx, DcxDriver};
-pub use dealt::Dealt;
-pub use divided::{Divided, Extent, Side, Stop};
-pub use fastpath::engine_options;
-pub use fastpath::{Fastpath, FastpathDriver};
-pub use host_flash::{HostFlash, HostFlashDriver};
-pub use host_gc::{HostGc, HostGcDriver};
-pub use host_map::{HostMap, HostMapDriver};
-pub use interface::{Driver, Interface};
+pub(crate) use array::check as check_array;
+pub use array::{ArrayDriver, TRACE_QUEUES, of_member};
+pub use array_gc::Collector;
+pub use block::{BlockDriver, block_options};
+pub use clients::{Extent, OneThread, Shared, Side, Stop};
+pub use dcx::{DcxDriver, DcxQueue};
+pub use driver::{Connected, Disk, Driver};
+pub use fastpath::{FastpathDriver, engine_options};
+pub use host_flash::HostFlashDriver;
+pub use host_gc::HostGcDriver;
+pub use host_map::HostMapDriver;
 pub use lanes::{Lane, Lanes, StageLane};
-pub use nvme::{Nvme, NvmeDriver};
-pub use nvme::{clamped, controller_options, queue_options};
+pub use nvme::{Nvme, NvmeDriver, clamped, controller_options, queue_options};
+pub use nvme_live::{LiveController, LiveQueue, ScsiThreads, ThreadDisks};
 pub use placement::{MODULES, PLACEMENTS, Placement};
-pub use row::{Connected, DeviceSide, Disk, Front, HostSide, Row};
-pub use scsi::{Scsi, ScsiDriver, scsi_disk, spread_options};
-pub use shared::Shared;
+pub use row::{
+    Boxed, Cores, DeviceSide, Devices, Ends, Front, HostSide, Interface, Queues, Row, StartDevice,
+};
+pub use scsi::{ScsiDriver, spread_options};
 
-pub const NVME: &Row = Nvme::ROW;
+/// NVM Express: the row on which others are based.
+pub const NVME: &Row = &nvme::ROW;
 /// DC Express for reads, NVM Express for all other commands.
-pub const DCX: &Row = Dcx::ROW;
+pub const DCX: &Row = &dcx::ROW;
 /// Descriptor blocks.
-pub const BLOCK: &Row = Block::ROW;
+pub const BLOCK: &Row = &block::ROW;
 /// NVM Express through the FastPath engine, which builds the commands.
-pub const FASTPATH: &Row = Fastpath::ROW;
+pub const FASTPATH: &Row = &fastpath::ROW;
 /// Physical page access, with the FTL on the host.
-pub const HOST_FLASH: &Row = HostFlash::ROW;
+pub const HOST_FLASH: &Row = &host_flash::ROW;
 /// NVM Express with garbage collection directed by the host.
-pub const HOST_GC: &Row = HostGc::ROW;
+pub const HOST_GC: &Row = &host_gc::ROW;
 /// NVM Express with the map of flash on the host.
-pub const HOST_MAP: &Row = HostMap::ROW;
+pub const HOST_MAP: &Row = &host_map::ROW;
 /// NVM Express behind a SCSI face.
-pub const SCSI: &Row = Scsi::ROW;
+pub const SCSI: &Row = &scsi::ROW;
 /// An array of NVMe drives.
-pub const NVME_ARRAY: &Row = Array::<Nvme>::ROW;
+pub const NVME_ARRAY: &Row = &nvme::ARRAY;
 /// An array of NVMe drives whose collections the host directs, each by a collector of its own.
-pub const HOST_GC_ARRAY: &Row = Array::<HostGc>::ROW;
+pub const HOST_GC_ARRAY: &Row = &host_gc::ARRAY;
 /// An array of raw flash drives with the FTL on the host.
-pub const HOST_FLASH_ARRAY: &Row = Array::<HostFlash>::ROW;
+pub const HOST_FLASH_ARRAY: &Row = &host_flash::ARRAY;
 
 /// Interfaces of this crate that the command line accepts. Arrays are selected by the plan.
 const OWN: &[&Row] = &[NVME, DCX, BLOCK, FASTPATH, HOST_FLASH, HOST_GC, HOST_MAP];
@@ -83,16 +81,7 @@ pub fn all() -> Vec<&'static Row> {
     OWN.iter().chain(added.iter()).copied().collect()
 }
 
-/// Old names of interfaces, which [`by_name`] accepts, and the names that replace them.
-const RENAMED: &[(&str, &str)] = &[("host-collector", "host-gc")];
-
-/// The name that replaces this old name of an interface; `None` if it is not an old name.
-pub fn new_name(old: &str) -> Option<&'static str> {
-    RENAMED.iter().find(|(name, _)| *name == old).map(|(_, new)| *new)
-}
-
-/// The interface of this name, of this [old name](new_name), or of this [placement](Placement::parse) of
-/// flash software.
+/// The interface of this name, or of this [placement](Placement::parse) of flash software.
 ///
 /// # Errors
 /// The name is unknown; the error lists the known ones.
@@ -100,7 +89,7 @@ pub fn named(name: &str) -> Result<&'static Row, UnknownInterface> {
     if let Some(row) = Placement::parse(name).and_then(Placement::row) {
         return Ok(row);
     }
-    let (all, name) = (all(), new_name(name).unwrap_or(name));
+    let all = all();
     all.iter().find(|row| row.name == name).copied().ok_or_else(|| UnknownInterface {
         found: name.to_owned(),
         known: all.iter().map(|row| row.name).collect(),

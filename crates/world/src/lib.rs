@@ -72,7 +72,7 @@ pub use live::{
 pub use members::{buses, flash_of, shared, sim_spec, simulated_device, traces};
 pub use processor::{ThreadUse, timed};
 pub use run_result::{Busy, HostResult, Options, RunResult};
-pub use simulated::{in_virtual_time, on_cores_in_virtual_time, simulate, simulate_on};
+pub use simulated::{in_virtual_time, simulate, simulate_on};
 pub use threads::{Where, live_in_host_threads};
 pub use trend::Falling;
 pub use warning::Warning;

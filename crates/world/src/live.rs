@@ -290,7 +290,7 @@ pub fn live_over_vfio_user(
 fn vectors(row: &Row, plan: &Plan, work: &Work) -> u16 {
     match plan.host.completion {
         Completion::Polled | Completion::Hybrid => 0,
-        Completion::Interrupt => (row.vectors)(queues(plan, work) as u32) as u16,
+        Completion::Interrupt => (row.queues)(queues(plan, work) as u32).vectors as u16,
     }
 }
 

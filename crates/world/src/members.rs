@@ -31,7 +31,7 @@ pub fn flash_of(devices: &[Device]) -> Option<FlashStats> {
 /// The bus of the device, or one bus per member of an array.
 pub fn buses(row: &'static Row, rt: &Rt, plan: &Plan) -> Vec<SimBus> {
     let spec = sim_spec(row, plan);
-    let buses = match (row.members)(plan) {
+    let buses = match row.members(plan) {
         None => vec![SimBus::new(rt, spec)],
         Some(array) => {
             let rts: Vec<_> = (0..array.devices).map(|number| of(row, rt, plan, number)).collect();
@@ -101,20 +101,21 @@ pub fn shared(row: &'static Row, plan: &Plan) -> Result<Shared, RunError> {
 /// Memory shared by host and device, with a register window for each member of an array.
 pub(super) fn shared_with_all(row: &'static Row, plan: &Plan) -> Result<Vec<Shared>, RunError> {
     let first = shared(row, plan)?;
-    let more = (row.members)(plan).map_or(0, |array| array.devices - 1);
+    let more = row.members(plan).map_or(0, |array| array.devices - 1);
     let others = (0..more).map(|_| first.another());
     Ok(std::iter::once(first.clone()).chain(others).collect())
 }
 
 /// Executor of a member. Its request traces have queue numbers of their own.
 fn of(row: &'static Row, rt: &Rt, plan: &Plan, number: u32) -> Rt {
-    rt.queues_from((number * (row.trace_queues)(plan.host.queues)) as u16)
+    rt.queues_from((number * (row.queues)(plan.host.queues).traces) as u16)
 }
 
 /// Request traces of a world: first those of the array's members in order, then those of its stripe updates.
 pub fn traces(row: &'static Row, plan: &Plan, sample_log2: u32) -> Traces {
-    let each = (row.trace_queues)(plan.host.queues);
-    let queues = (row.members)(plan)
+    let each = (row.queues)(plan.host.queues).traces;
+    let queues = row
+        .members(plan)
         .map_or(each, |array| array.devices * each + u32::from(TRACE_QUEUES) * plan.host.queues);
     let depth = plan.host.queue_depth;
     Traces::new(queues, depth, host::slot_bits(depth), sample_log2, row.stages)
@@ -136,10 +137,10 @@ pub fn sim_spec(row: &'static Row, plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
     spec.register_bytes = (row.register_bytes)(plan);
     spec.masks = row.masks;
-    spec.cores += (row.own_cores)(plan);
+    spec.cores += (row.cores)(plan).own;
     (row.adjust)(plan, &mut spec);
     // Costs of the plan's other interfaces have no stage here.
-    let of_array = if (row.members)(plan).is_some() { array::COSTS } else { &[] };
+    let of_array = if row.members(plan).is_some() { array::COSTS } else { &[] };
     spec.host_costs.retain(|cost| row.stages.contains(&cost.name) || of_array.contains(&cost.name));
     spec.device_costs.retain(|cost| row.stages.contains(&cost.name));
     spec

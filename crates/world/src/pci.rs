@@ -30,11 +30,10 @@ const DOWNSTREAM: BridgeIdentity = BridgeIdentity { device: 0x0102, port: Some(6
 /// Attaches the device to a root port, or several devices to the ports of a switch, and enumerates. A device
 /// without a PCI function is connected to the link directly.
 pub async fn bring_up(row: &'static Row, buses: &[SimBus], plan: &Plan) -> Result<(), RunError> {
-    let Some(function) = row.function else { return Ok(()) };
-    let function = function(plan);
+    let Some(function) = row.function(plan) else { return Ok(()) };
     let topology = Topology::new();
     let mut port = topology.bridge(on(Fabric::Root(0), 1), ROOT_PORT);
-    let switch = (row.members)(plan).is_some();
+    let switch = row.members(plan).is_some();
     if switch {
         port = topology.bridge(on(Fabric::Behind(port), 0), UPSTREAM);
     }

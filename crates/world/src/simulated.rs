@@ -8,7 +8,7 @@ use runtime::{Log, Rng, Rt};
 use crate::device::{Device, MediumState};
 use crate::drive::{OWN_CORES, drive};
 use crate::error::RunError;
-use crate::interfaces::{Interface, Row};
+use crate::interfaces::{Connected, Cores, Row};
 use crate::members::{buses, link_busy, packets, simulated_devices, traces, traces_of};
 use crate::run_result::{Busy, DeviceStats, Options, RunResult, sample_flash, switch_off_all};
 use crate::series::Sample;
@@ -93,40 +93,29 @@ fn on_state(
     Ok(RunResult { timed_events: Some(timed_events), ..run_result })
 }
 
-/// Runs `body` with a device and a connected driver in virtual time, without a load generator.
+/// Runs `body` with a device and a connected driver in virtual time, without a load generator. The driver has
+/// a port on each of `cores` cores.
 ///
 /// # Errors
 /// The interface does not support the plan, or the driver failed to start.
-pub fn in_virtual_time<I: Interface, T>(
-    plan: &Plan,
-    log: Log,
-    body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
-) -> Result<T, RunError> {
-    on_cores_in_virtual_time::<I, T>(plan, log, 1, body)
-}
-
-/// As [`in_virtual_time`], with a port of the driver on each of `cores` cores.
-///
-/// # Errors
-/// As for [`in_virtual_time`].
-pub fn on_cores_in_virtual_time<I: Interface, T>(
+pub fn in_virtual_time<T>(
+    row: &'static Row,
     plan: &Plan,
     log: Log,
     cores: u32,
-    body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
+    body: impl AsyncFnOnce(&Rt, &SimBus, Connected<SimHost>) -> T,
 ) -> Result<T, RunError> {
-    let row = I::ROW;
     device::check(row, plan)?;
     let rt = Rt::simulated(Some(traces(row, plan, 0)), log);
     let buses = buses(row, &rt, plan);
     let _devices = simulated_devices(row, &rt, &buses, plan, None)?;
     let done = rt.block_on(async {
         pci::bring_up(row, &buses, plan).await?;
-        let own = (row.own_cores)(plan) + (row.reserved_cores)(plan);
-        let own = (0..own as usize).map(|own| core(row, plan, OWN_CORES + own));
+        let Cores { own, reserved } = (row.cores)(plan);
+        let own = (0..(own + reserved) as usize).map(|own| core(row, plan, OWN_CORES + own));
         let cores: Vec<_> = (0..cores).chain(own).collect();
         let ports = buses.iter().flat_map(|bus| cores.iter().map(|core| bus.host(*core)));
-        let driver = I::connect(ports.collect(), plan).await?;
+        let driver = row.connect(ports.collect(), plan).await?;
         Ok(body(&rt, &buses[0], driver).await)
     });
     rt.drop_tasks();
@@ -135,7 +124,7 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
 
 /// Core of the port of this number.
 fn core(row: &'static Row, plan: &Plan, number: usize) -> u32 {
-    let (own, reserved) = ((row.own_cores)(plan), (row.reserved_cores)(plan));
+    let Cores { own, reserved } = (row.cores)(plan);
     match number.checked_sub(OWN_CORES) {
         Some(number) if (number as u32) < own => plan.host.cores + number as u32,
         Some(number) => plan.host.cores - 1 - (number as u32 - own),

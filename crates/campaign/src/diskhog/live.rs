@@ -12,12 +12,10 @@ use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 
 use bus::HostPort;
 use bus::live::{LiveHost, Shared};
-use host::BlockDevice;
-use host::nvme::{CommonSpread, Controller, Identity};
 use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 use world::device::{Clock, Device, MediumState};
-use world::interfaces::{SCSI, controller_options, scsi_disk, spread_options};
+use world::interfaces::{Disk, SCSI, ScsiThreads, ThreadDisks, spread_options};
 use world::{self, RunError, ThreadUse, Warning, timed};
 
 use super::data::Data;
@@ -170,16 +168,13 @@ impl Machine<'_> {
         let is_ready = || self.ready.load(Ordering::Acquire) || device.is_finished();
         world::until(port.rt(), is_ready).await;
         let cores = self.hog.threads as u16;
-        let options = spread_options(self.plan);
-        let wanted = controller_options(self.plan, options.shape(cores).queues);
-        let controller = Controller::start(port.clone(), wanted).await.map_err(RunError::from)?;
-        let identity = controller.identity();
-        let created = CommonSpread::create(&controller, cores, &options).await;
-        let (spread, memory) = created.map_err(RunError::from)?;
+        let started = ScsiThreads::start(port.clone(), self.plan, cores).await;
+        let started = started.map_err(RunError::from)?;
+        let disks = started.disks().clone();
         let threads = (0..self.hog.threads).map(|core| {
-            let (spread, identity) = (spread.clone(), identity.clone());
+            let disks = disks.clone();
             spawn(scope, format!("core {core}"), move || {
-                let (ended, used) = timed(|| self.core(core, &spread, &identity));
+                let (ended, used) = timed(|| self.core(core, &disks));
                 ended.map(|(stats, thread)| (stats, HogThread { used: Some(used), ..thread }))
             })
         });
@@ -198,32 +193,23 @@ impl Machine<'_> {
             cores.push(stats);
             found.push(thread);
         }
-        if spread.violations() > 0 {
-            let why = format!("{} invalid completions, expected none", spread.violations());
+        if disks.violations() > 0 {
+            let why = format!("{} invalid completions, expected none", disks.violations());
             return Err(HogError::Thread(why));
         }
-        for memory in memory {
-            controller.delete_common(memory).await.map_err(RunError::from)?;
-        }
-        controller.shutdown().await.map_err(RunError::from)?;
-        let (policy, shape, lock_waits) = (options.policy, spread.shape(), spread.lock_waits());
+        started.stop().await.map_err(RunError::from)?;
         Ok(HogStats {
-            policy,
-            shape,
+            policy: spread_options(self.plan).policy,
+            shape: disks.shape(),
             measured: self.hog.time,
             cores,
-            lock_waits,
+            lock_waits: disks.lock_waits(),
             threads: found,
             warnings: Vec::new(),
         })
     }
 
-    fn core(
-        &self,
-        core: u32,
-        spread: &CommonSpread,
-        identity: &Identity,
-    ) -> Result<(CoreStats, HogThread), HogError> {
+    fn core(&self, core: u32, disks: &ThreadDisks) -> Result<(CoreStats, HogThread), HogError> {
         let failing = Setting(&self.failed);
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let port = self.port(&rt, core as usize + 1);
@@ -239,7 +225,7 @@ impl Machine<'_> {
             }
         };
         let stats = rt.block_on(async {
-            match race(self.work(&rt, &port, core, spread, identity), watch).await {
+            match race(self.work(&rt, &port, core, disks), watch).await {
                 Either::First(stats) => stats,
                 // The thread that failed returns the error.
                 Either::Second(()) => Ok(Default::default()),
@@ -257,11 +243,9 @@ impl Machine<'_> {
         rt: &Rt,
         port: &LiveHost,
         core: u32,
-        spread: &CommonSpread,
-        identity: &Identity,
+        disks: &ThreadDisks,
     ) -> Result<(CoreStats, HogThread), HogError> {
-        let queues = spread.open(port, core as u16).map_err(RunError::from)?;
-        let disk = scsi_disk(queues, identity).await.map_err(RunError::from)?;
+        let disk = disks.disk(port, core as u16).await.map_err(RunError::from)?;
         let block_bytes = u64::from(self.plan.medium.contents.block_bytes);
         let data = Rc::new(Data::new(core, self.places, self.hog.bytes, block_bytes));
         self.pass_over(rt, port, core, &disk, &data, true).await?;
@@ -275,19 +259,19 @@ impl Machine<'_> {
         self.pass_over(rt, port, core, &disk, &data, false).await?;
         // Until then other threads need this one, if it is the home of their queues.
         self.pass(rt, Gate::Compared).await;
-        spread.stop();
+        disks.stop();
         let stats = board.stats().swap_remove(core as usize);
         let verified_bytes = data.verified_bytes();
         Ok((stats, HogThread { id: thread_id(), verified_bytes, used: None }))
     }
 
     /// Writes the whole region, or reads and compares it.
-    async fn pass_over<D: BlockDevice + Clone + 'static>(
+    async fn pass_over(
         &self,
         rt: &Rt,
         port: &LiveHost,
         core: u32,
-        disk: &D,
+        disk: &Disk,
         data: &Rc<Data>,
         write: bool,
     ) -> Result<(), HogError> {

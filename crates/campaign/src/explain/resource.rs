@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn every_stage_of_every_interface_belongs_to_a_resource() {
         for row in world::interfaces::all() {
-            let array = row.array.map_or(&[][..], |array| array.stages);
+            let array = row.array().map_or(&[][..], |array| array.stages);
             for stage in row.stages.iter().chain(array).filter(|stage| !stage.is_empty()) {
                 assert!(Resource::of_stage(stage).is_some(), "{}: {stage:?}", row.name);
             }

@@ -120,7 +120,7 @@ pub fn check_sequences(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
     if plan.medium.bridge.is_some() {
         return refuse("medium.bridge", "none: its state has no file");
     }
-    if (row.members)(plan).is_some_and(|array| array.devices > 1) {
+    if row.members(plan).is_some_and(|array| array.devices > 1) {
         return refuse("array", "one device");
     }
     if flash.is_some_and(|flash| flash.software.cache == Cache::Protected) {

@@ -4,14 +4,13 @@
 //! `DOORBELL_CUTS=N` sets the length of each campaign.
 
 use bus::link::Way;
+use bus::sim::SimHost;
 use campaign::power_cuts::{self, Campaign};
 use host::BlockDevice;
 use plan::Plan;
 use runtime::Log;
 use testing::{clean, only, plan, simulate_by, work};
-use world::interfaces::{
-    Array, Driver, HOST_FLASH_ARRAY, HOST_GC_ARRAY, Interface, NVME, NVME_ARRAY, Nvme, Row,
-};
+use world::interfaces::{ArrayDriver, HOST_FLASH_ARRAY, HOST_GC_ARRAY, NVME, NVME_ARRAY, Row};
 use world::{self, Options, RunResult};
 
 /// All request lengths, over part of the array, with overwrites.
@@ -226,9 +225,9 @@ fn array_throughput_limited_by_link_above_switch() {
 #[test]
 fn switch_enumerates_as_bridge_with_one_function_per_port() {
     let plan = flash(&parity(), &[]);
-    let done = world::in_virtual_time::<Array<Nvme>, _>(&plan, Log::Off, async |_, bus, driver| {
+    let done = world::in_virtual_time(NVME_ARRAY, &plan, Log::Off, 1, async |_, bus, driver| {
         assert!(bus.switch_busy(Way::Up).is_some_and(|busy| busy.0 > 0));
-        let array = driver.array(0);
+        let array = driver.typed::<ArrayDriver<SimHost>>().array(0);
         let (blocks, stripe) = (array.geometry().blocks, array.layout().stripe_blocks());
         assert_eq!((blocks % stripe, array.out()), (0, None));
         driver.stop().await.expect("it stops");
@@ -336,7 +335,7 @@ fn unjournaled_degraded_array_has_write_hole() {
 fn invalid_array_plan_error_names_key() {
     let said = |sets: &[(&str, &str)]| {
         let plan = flash(&parity(), sets);
-        Array::<Nvme>::check(&plan).expect_err("no array").to_string()
+        world::device::check(NVME_ARRAY, &plan).expect_err("no array").to_string()
     };
     let origin = "plans/small-flash.toml";
     assert_eq!(

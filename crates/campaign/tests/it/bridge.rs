@@ -5,7 +5,7 @@ use campaign::power_cuts::{self, Campaign};
 use plan::Plan;
 use testing::{clean, only, plan, simulate_by, work};
 use workload::pattern::OpKind;
-use world::interfaces::{HostFlash, Interface, NVME};
+use world::interfaces::{HOST_FLASH, NVME};
 use world::work::Work;
 use world::{self, Options};
 
@@ -150,7 +150,7 @@ fn bridge_flushed_data_survives_power_cuts() {
 
 #[test]
 fn bridge_rejects_host_flash_and_used_flash() {
-    let said = HostFlash::check(&bridged(&[("medium.flash.cache", "volatile")]));
+    let said = (HOST_FLASH.check)(&bridged(&[("medium.flash.cache", "volatile")]));
     assert!(said.expect_err("bare flash").to_string().contains("medium.bridge: expected none"));
     let bridge = BRIDGE.replace('\n', " ");
     let sets = [("medium.bridge", bridge.as_str()), ("medium.flash.start", "steady")];

@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use bus::HostPort;
+use bus::sim::SimHost;
 use ftl::{Blocks, Erase, Page, PageRead, Pages, Part};
 use host::BlockDevice;
 use runtime::{Log, Rt, Span, Time};
 use testing::plan;
 use wire::Lba;
-use world::interfaces::{Driver, HostFlash, HostFlashDriver};
+use world::interfaces::{Connected, HOST_FLASH, HostFlashDriver};
 
 /// Four dies behind one endpoint of eight commands.
 const SKEWED: [(&str, &str); 3] =
@@ -23,8 +23,8 @@ struct Seen {
 }
 
 /// Blocks of 4 KiB that lie on each of the four dies, after a sequential fill.
-async fn fill<P: HostPort>(driver: &HostFlashDriver<P>) -> [Vec<Lba>; 4] {
-    let disk = driver.disk(0);
+async fn fill(driver: &Connected<SimHost>) -> [Vec<Lba>; 4] {
+    let (disk, own) = (driver.disk(0), driver.typed::<HostFlashDriver<SimHost>>());
     let mut on = [const { Vec::new() }; 4];
     for unit in 0..384 {
         let written = disk.write(Lba(8 * unit), disk.buffer(4096).expect("memory"), false).await.1;
@@ -32,7 +32,7 @@ async fn fill<P: HostPort>(driver: &HostFlashDriver<P>) -> [Vec<Lba>; 4] {
     }
     disk.flush().await.expect("a good flush");
     for unit in 0..384 {
-        let page = driver.driver().software().locate(8 * unit).expect("on flash");
+        let page = own.driver().software().locate(8 * unit).expect("on flash");
         on[page.die as usize].push(Lba(8 * unit));
     }
     on
@@ -58,7 +58,7 @@ fn repeat(rt: &Rt, end: Time, seen: &Rc<Cell<Seen>>, work: impl AsyncFn(usize) +
 /// 24 readers of one die, and one of each other, for 20 ms: those of the busy die, and the rest.
 fn skewed(more: &[(&str, &str)]) -> [Seen; 2] {
     let plan = plan("small-flash", &[&SKEWED, more].concat());
-    let seen = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
+    let seen = world::in_virtual_time(HOST_FLASH, &plan, Log::Off, 1, async |rt, _, driver| {
         let on = fill(&driver).await;
         let end = rt.now() + Span::ms(20);
         let seen: [Rc<Cell<Seen>>; 2] = Default::default();
@@ -99,29 +99,25 @@ fn reads_of_idle_dies_pass_the_queue_of_a_busy_one() {
 fn writes_proceed_under_reads_that_overtake_them() {
     let longest = |more: &[(&str, &str)]| {
         let plan = plan("small-flash", &[&SKEWED, more].concat());
-        let done =
-            world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
-                let on = fill(&driver).await;
-                let end = rt.now() + Span::ms(200);
-                let [reads, writes]: [Rc<Cell<Seen>>; 2] = Default::default();
-                for reader in 0..48 {
-                    let (disk, blocks) = (driver.disk(0), on[reader % 4].clone());
-                    repeat(rt, end, &reads, async move |at| {
-                        let lba = blocks[(reader * 7 + at * 5) % blocks.len()];
-                        disk.read(lba, disk.buffer(4096).expect("memory")).await.1.expect("a read");
-                    });
-                }
-                let disk = driver.disk(0);
-                repeat(rt, end, &writes, async move |at| {
-                    let lba = Lba(8 * (400 + at as u64 % 16));
-                    disk.write(lba, disk.buffer(4096).expect("memory"), true)
-                        .await
-                        .1
-                        .expect("a write");
+        let done = world::in_virtual_time(HOST_FLASH, &plan, Log::Off, 1, async |rt, _, driver| {
+            let on = fill(&driver).await;
+            let end = rt.now() + Span::ms(200);
+            let [reads, writes]: [Rc<Cell<Seen>>; 2] = Default::default();
+            for reader in 0..48 {
+                let (disk, blocks) = (driver.disk(0), on[reader % 4].clone());
+                repeat(rt, end, &reads, async move |at| {
+                    let lba = blocks[(reader * 7 + at * 5) % blocks.len()];
+                    disk.read(lba, disk.buffer(4096).expect("memory")).await.1.expect("a read");
                 });
-                rt.sleep(Span::ms(400)).await;
-                [reads.get(), writes.get()]
+            }
+            let disk = driver.disk(0);
+            repeat(rt, end, &writes, async move |at| {
+                let lba = Lba(8 * (400 + at as u64 % 16));
+                disk.write(lba, disk.buffer(4096).expect("memory"), true).await.1.expect("a write");
             });
+            rt.sleep(Span::ms(400)).await;
+            [reads.get(), writes.get()]
+        });
         done.expect("a world")
     };
     let ([_, in_order], [reads, by_die]) = (longest(&[]), longest(&[("pages.die_commands", "1")]));
@@ -134,9 +130,10 @@ fn writes_proceed_under_reads_that_overtake_them() {
 #[test]
 fn read_that_overtakes_the_erase_of_its_block_leaves_nothing_behind() {
     let plan = plan("small-flash", &[SKEWED.as_slice(), &[("pages.die_commands", "1")]].concat());
-    let seen = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
+    let seen = world::in_virtual_time(HOST_FLASH, &plan, Log::Off, 1, async |rt, _, driver| {
         let on = fill(&driver).await;
-        let software = driver.driver().software();
+        let own = driver.typed::<HostFlashDriver<SimHost>>();
+        let software = own.driver().software();
         let page = software.locate(on[0][0].0).expect("on flash");
         let erased = move |block| Erase {
             blocks: Blocks { die: page.die, block, planes: 1 << page.plane },

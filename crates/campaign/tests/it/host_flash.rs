@@ -10,7 +10,7 @@ use runtime::{Log, Span};
 use testing::{clean, only, plan, shares, simulate_by, work};
 use wire::Lba;
 use workload::pattern::OpKind;
-use world::interfaces::{Driver, HOST_FLASH, HostFlash, Interface, NVME};
+use world::interfaces::{HOST_FLASH, NVME};
 use world::{self, Options};
 
 /// All request lengths, over the whole drive, with overwrites.
@@ -164,7 +164,7 @@ fn host_flash_link_down_fails_all_callers() {
 }
 
 fn link_down(plan: &Plan) {
-    let ended = world::in_virtual_time::<HostFlash, _>(plan, Log::Off, async |rt, bus, driver| {
+    let ended = world::in_virtual_time(HOST_FLASH, plan, Log::Off, 1, async |rt, bus, driver| {
         let (disk, ended) = (driver.disk(0), std::rc::Rc::new(std::cell::RefCell::new(Vec::new())));
         for at in 0..16 {
             let (disk, ended) = (disk.clone(), ended.clone());
@@ -199,7 +199,7 @@ fn host_flash_operations_can_be_dropped_at_any_await() {
 }
 
 fn drop_operations(plan: &Plan) {
-    let done = world::in_virtual_time::<HostFlash, _>(plan, Log::Off, async |rt, _, driver| {
+    let done = world::in_virtual_time(HOST_FLASH, plan, Log::Off, 1, async |rt, _, driver| {
         let disk = driver.disk(0);
         for lba in 0..64 {
             let buffer = disk.buffer(4096).expect("memory");
@@ -228,7 +228,7 @@ fn drop_operations(plan: &Plan) {
 #[test]
 fn host_flash_trim_cost_grows_with_mapping_units() {
     let plan = flash(&[("pages.costs.map", "1 us")]);
-    let spans = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
+    let spans = world::in_virtual_time(HOST_FLASH, &plan, Log::Off, 1, async |rt, _, driver| {
         let disk = driver.disk(0);
         let mut spans = Vec::new();
         for (lba, blocks) in [(0, 8), (0, 8 * 64), (4, 8)] {
@@ -276,7 +276,7 @@ fn host_flash_campaign_detects_flush_without_wait() {
 
 #[test]
 fn host_flash_invalid_plan_error_names_key() {
-    let said = |plan: &Plan| HostFlash::check(plan).expect_err("refused").to_string();
+    let said = |plan: &Plan| (HOST_FLASH.check)(plan).expect_err("refused").to_string();
     for (sets, what) in [
         (&[("medium.flash.cache", "protected")][..], "medium.flash.cache: found protected"),
         (&[("pages.endpoints", "3")], "pages.endpoints: found 3 endpoints, expected at most 2"),

@@ -7,7 +7,7 @@ use campaign::power_cuts::{self, Campaign};
 use plan::Plan;
 use testing::{clean, only, plan, shares, simulate_by, work};
 use workload::pattern::OpKind;
-use world::interfaces::{HOST_GC, HostGc, Interface, NVME};
+use world::interfaces::{HOST_GC, NVME};
 use world::{self, Options, RunResult};
 
 /// All request lengths, over the whole drive, with overwrites.
@@ -117,7 +117,7 @@ fn host_directed_gc_flushed_data_survives_power_cuts() {
 
 #[test]
 fn host_directed_gc_invalid_plan_error_names_key() {
-    let said = |plan: &Plan| HostGc::check(plan).expect_err("refused").to_string();
+    let said = |plan: &Plan| (HOST_GC.check)(plan).expect_err("refused").to_string();
     assert!(said(&plan("gen4", &[])).contains("found no table [collector]"));
     let bridge = "{controllers=3,stripe=\"8 KiB\",queue=128,conversion=\"2 us\",command=\"0 ns\",\
         link=\"600 MB/s\"}";

@@ -8,7 +8,7 @@ use ftl::Mistakes;
 use plan::Plan;
 use testing::{clean, only, plan, shares, simulate_by, work};
 use workload::pattern::OpKind;
-use world::interfaces::{HOST_MAP, HostMap, Interface, NVME, PLACEMENTS, Row};
+use world::interfaces::{HOST_MAP, NVME, PLACEMENTS, Row};
 use world::{self, Options, RunResult};
 
 /// All request lengths, over the whole drive, with overwrites.
@@ -145,7 +145,7 @@ fn host_map_campaign_detects_flush_without_wait() {
 
 #[test]
 fn host_map_invalid_plan_error_names_key() {
-    let said = |plan: &Plan| HostMap::check(plan).expect_err("refused").to_string();
+    let said = |plan: &Plan| (HOST_MAP.check)(plan).expect_err("refused").to_string();
     assert!(said(&plan("gen4", &[])).contains("found no table [map]"));
     assert!(said(&plan("small-flash", &[])).contains("medium.flash.map_cache: expected"));
     let bridge = "{controllers=3,stripe=\"8 KiB\",queue=128,conversion=\"2 us\",command=\"0 ns\",\

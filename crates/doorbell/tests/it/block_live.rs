@@ -22,7 +22,7 @@ use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK, Span, Time};
 use wire::Lba;
 use world::engine::Progress;
-use world::interfaces::{BLOCK, Block, Driver, Interface, Row, block_options};
+use world::interfaces::{BLOCK, Row, block_options};
 use world::work::Work;
 use world::{self, Options, RunError, RunResult};
 
@@ -152,7 +152,7 @@ fn media_errors_fail_only_affected_requests() {
         let plan = plan("live", &sets);
         let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
         let shared =
-            Shared::between_threads(bytes, base, Block::register_bytes(&plan)).expect("memory");
+            Shared::between_threads(bytes, base, (BLOCK.register_bytes)(&plan)).expect("memory");
         let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -174,7 +174,7 @@ fn media_errors_fail_only_affected_requests() {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
             let (port, failed) = (shared.host(&rt), Rc::new(Cell::new(0)));
             rt.block_on(async {
-                let driver = Block::connect(vec![port], &plan).await.expect("a device");
+                let driver = BLOCK.connect(vec![port], &plan).await.expect("a device");
                 let done = Rc::new(Cell::new(0));
                 for thread in 0..8_u64 {
                     let (disk, done, failed) = (driver.disk(0), done.clone(), failed.clone());
@@ -220,14 +220,14 @@ fn descriptor_prefetch_does_not_delay_block_return() {
         let plan = plan("live", &sets);
         let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
         let shared =
-            Shared::between_threads(bytes, base, Block::register_bytes(&plan)).expect("memory");
+            Shared::between_threads(bytes, base, (BLOCK.register_bytes)(&plan)).expect("memory");
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let contents = Contents::new(plan.medium.contents.clone()).expect("contents");
         let medium = Banked::new(&rt, contents, Pace::Immediate);
         Front::start(shared.device(&rt), Rc::new(medium), block_options(&plan));
         let passes = Rc::new(Cell::new(0));
         rt.block_on(async {
-            let driver = Block::connect(vec![shared.host(&rt)], &plan).await.expect("a device");
+            let driver = BLOCK.connect(vec![shared.host(&rt)], &plan).await.expect("a device");
             let (counted, of) = (passes.clone(), rt.clone());
             rt.spawn(async move {
                 loop {

@@ -8,7 +8,7 @@ pub use testing::*;
 use bus::live::{self, LiveHost};
 use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
-use world::interfaces::{Interface, Nvme};
+use world::interfaces::{Connected, NVME, Row};
 
 /// The command, run in this folder.
 pub fn doorbell(folder: &Folder, arguments: &[&str]) -> std::process::Command {
@@ -63,16 +63,17 @@ pub fn across_two_processes(
 pub fn over_socket<T>(
     plan: &Plan,
     socket: &Path,
-    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
+    body: impl AsyncFnOnce(Rt, Connected<LiveHost>) -> T,
 ) -> T {
-    over_socket_by::<Nvme, T>(plan, socket, body)
+    over_socket_by(NVME, plan, socket, body)
 }
 
 /// As [`over_socket`], by the driver of any interface.
-pub fn over_socket_by<I: Interface, T>(
+pub fn over_socket_by<T>(
+    row: &'static Row,
     plan: &Plan,
     socket: &Path,
-    body: impl AsyncFnOnce(Rt, I::Driver<LiveHost>) -> T,
+    body: impl AsyncFnOnce(Rt, Connected<LiveHost>) -> T,
 ) -> T {
     let memory_bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
     let (shared, mut client) =
@@ -88,7 +89,7 @@ pub fn over_socket_by<I: Interface, T>(
         core::future::pending::<()>().await;
     };
     let run = async {
-        let driver = I::connect(vec![host], plan).await.expect("the device is there");
+        let driver = row.connect(vec![host], plan).await.expect("the device is there");
         body(rt.clone(), driver).await
     };
     let result = match rt.block_on(race(run, watch)) {

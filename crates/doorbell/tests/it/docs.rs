@@ -10,7 +10,7 @@ use runtime::Log;
 use workload::job::{KEYS, Kind};
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
-use world::interfaces::{Interface, Lane, NVME, Nvme, by_name};
+use world::interfaces::{Lane, NVME, by_name};
 use world::work::Work;
 use world::{Options, simulate};
 
@@ -130,7 +130,7 @@ fn walkthrough(plan: &str) -> String {
     let mut rows: Vec<(u64, String)> = Vec::new();
     let mut since_call = 0;
     let mut rung_at = None;
-    for (stage, ps) in Nvme::STAGES.iter().zip(&mean.stages_ps) {
+    for (stage, ps) in NVME.stages.iter().zip(&mean.stages_ps) {
         since_call += ps.round() as u64;
         if *ps > 0.0 {
             rows.push((since_call, format!("stage   {stage} ends")));

@@ -11,7 +11,7 @@ use plan::Plan;
 use runtime::Log;
 use wire::Lba;
 use wire::nvme::status::Status;
-use world::interfaces::{Driver, Nvme};
+use world::interfaces::NVME;
 
 const GOOD: &str = "[a]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n";
 
@@ -215,7 +215,7 @@ fn block(lba: u64) -> Vec<u8> {
 /// device continues, and flushed data are there, at once and after reopening.
 fn fill(path: &Path) {
     let plan = on_file(path);
-    let blocks_written = in_sim::<Nvme, _>(&plan, Log::Off, async |_, driver, _| {
+    let blocks_written = in_sim(NVME, &plan, Log::Off, async |_, driver, _| {
         let disk = driver.disk(0);
         let mut buffer = disk.buffer(4096).expect("host memory");
         let mut full = None;

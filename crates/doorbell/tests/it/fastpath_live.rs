@@ -14,7 +14,7 @@ use plan::Plan;
 use wire::BusAddr;
 use workload::pattern::OpKind;
 use world::Options;
-use world::interfaces::{FASTPATH, Fastpath, Interface};
+use world::interfaces::FASTPATH;
 
 const SMALL: [(&str, &str); 3] =
     [("medium.capacity", "32 MiB"), ("host.memory", "128 MiB"), ("host.queue_depth", "16")];
@@ -272,7 +272,7 @@ fn function_time_has_a_trace_stage() {
     for (word, ns) in [("none", 0), ("crc32c", 8 * 512), (&word, 8 * 512)] {
         let plan = plan("fastpath", &[("fastpath.function", word)]);
         let run_result = simulate_by(FASTPATH, &plan, &job, Options::default());
-        let place = Fastpath::STAGES.iter().position(|stage| *stage == "function").unwrap();
+        let place = FASTPATH.stages.iter().position(|stage| *stage == "function").unwrap();
         let shares = shares(only(&run_result), OpKind::Write);
         assert_eq!(shares.stages_ps[place], f64::from(ns) * 1000.0, "{word}");
         assert_eq!(shares.unexplained_ps, 0.0);

@@ -13,7 +13,6 @@ use bus::vfio_user::{self, Sharing};
 use plan::built_in;
 use wire::pci::FunctionKind;
 use workload::verify::Ledger;
-use world::interfaces::Driver;
 
 /// Starts to serve a state, and waits until the server listens.
 fn serve(folder: &Folder, case: &Case, pace: &str) -> Server {
@@ -56,7 +55,8 @@ fn kill_repeatedly(case: &Case, kills: u64) {
         let records = ledger.clone();
         let flushed = over_socket(&plan, &socket, async |rt, driver| {
             let kill = || serving.kill();
-            write_until_killed(rt, driver.disk(0), records, 5 + round * 61 % 150, kill).await
+            write_until_killed(rt, Rc::new(driver.disk(0)), records, 5 + round * 61 % 150, kill)
+                .await
         });
         assert!(flushed > 0, "nothing was flushed before the end");
         ledger.borrow_mut().power_cut();

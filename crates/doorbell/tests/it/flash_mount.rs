@@ -9,7 +9,6 @@ use testing::system::{Limit, limit};
 use wire::Lba;
 
 use crate::common::{Folder, Server, doorbell, output_of, over_socket, plan};
-use world::interfaces::Driver;
 
 const WHOLE: (&str, &str) = ("medium.keep", "everything");
 const STATE: [&str; 4] =

@@ -1,6 +1,7 @@
 //! A device whose host keeps the map of its flash, and outlives it: a host that is gone takes its map along,
 //! and the next one asks for it.
 
+use bus::live::LiveHost;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use crate::common::{Folder, Server, doorbell, over_socket_by, plan};
 use host::BlockDevice;
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
-use world::interfaces::{Driver, HostMap};
+use world::interfaces::{HOST_MAP, HostMapDriver};
 
 const SETS: [(&str, &str); 6] = [
     ("medium.pace", "immediate"),
@@ -65,10 +66,10 @@ fn next_host_fetches_map_and_reads_data_of_dead_host() {
     let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
     for (round, stride) in [1, 5, 77].into_iter().enumerate() {
         let records = ledger.clone();
-        over_socket_by::<HostMap, _>(&plan, &socket, async |_, driver| {
+        over_socket_by(HOST_MAP, &plan, &socket, async |_, driver| {
             // Of what the host before wrote, this one knows nothing.
             check_all(driver.disk(0), records.clone(), &format!("host {round}")).await;
-            let counts = driver.map().counts();
+            let counts = driver.typed::<HostMapDriver<LiveHost>>().map().counts();
             assert!(round == 0 || counts.parts > 0 && counts.places > 0, "{counts:?}");
             overwrite(&driver.disk(0), &records, stride).await;
             crowd(&driver.disk(0)).await;
@@ -92,7 +93,7 @@ fn corrupt_map_costs_stale_places_and_no_data() {
     let mut server = Server::listening(&folder, command.args(sets));
     let (plan, socket) = (plan("small-flash", &SETS), folder.path("socket"));
     let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
-    over_socket_by::<HostMap, _>(&plan, &socket, async |_, driver| {
+    over_socket_by(HOST_MAP, &plan, &socket, async |_, driver| {
         let disk = driver.disk(0);
         overwrite(&disk, &ledger, 5).await;
         crowd(&disk).await;
@@ -103,13 +104,17 @@ fn corrupt_map_costs_stale_places_and_no_data() {
                 .into_iter()
                 .enumerate()
         {
-            let before = driver.map().counts().stale;
-            driver.map().corrupt(wrong);
+            let before = driver.typed::<HostMapDriver<LiveHost>>().map().counts().stale;
+            driver.typed::<HostMapDriver<LiveHost>>().map().corrupt(wrong);
             // Another part of the map, so that the device does not have that of the ledger in memory.
             let buffer = disk.buffer(4096).expect("host memory");
             disk.read(Lba(3 * ALL_BLOCKS), buffer).await.1.expect("a read");
             check_all(disk.clone(), ledger.clone(), &format!("corrupt map {way}")).await;
-            assert!(driver.map().counts().stale > before, "{way}: {:?}", driver.map().counts());
+            assert!(
+                driver.typed::<HostMapDriver<LiveHost>>().map().counts().stale > before,
+                "{way}: {:?}",
+                driver.typed::<HostMapDriver<LiveHost>>().map().counts()
+            );
         }
         driver.stop().await.expect("an orderly end");
     });

@@ -15,7 +15,6 @@ use crate::common::{
     CommandOutput, Folder, Server, assert_verified, doorbell, mixed, output_of, over_socket, plan,
 };
 use workload::verify::Ledger;
-use world::interfaces::Driver;
 
 fn heavy() -> bool {
     std::env::var_os("DOORBELL_HEAVY").is_some()
@@ -150,7 +149,7 @@ fn flushed_data_survives_device_kill() {
         let kept = ledger.clone();
         let flushed = over_socket(&plan, &socket, async |rt, driver| {
             let kill = || server.kill();
-            write_until_killed(rt, driver.disk(0), kept, 400 * round + 123, kill).await
+            write_until_killed(rt, Rc::new(driver.disk(0)), kept, 400 * round + 123, kill).await
         });
         assert!(flushed > 0, "nothing was flushed before the end");
         ledger.borrow_mut().power_cut();

@@ -1,7 +1,9 @@
 //! Several device threads: clients of one device are dealt to them, or the queues of one host. Each verifies
 //! its blocks, under resets, beside clients that disappear with commands in flight.
 
+use host::nvme::Queue;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use runtime::{Log, Rt, STD_CLOCK};
 use serve::{Client, Control, FrontEnd, Hosts};
 use testing::{Folder, clean, only, plan, work};
 use wire::Lba;
-use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
+use world::interfaces::{NVME, Row};
 use world::{Options, Where, live_in_host_threads, live_over_socket, live_over_vfio_user};
 
 const SETS: [(&str, &str); 4] = [
@@ -113,17 +115,15 @@ fn verifies(name: &str, plan: &Plan, socket: &Path, resets: u32) {
 fn connected<T>(
     plan: &Plan,
     socket: &Path,
-    body: impl AsyncFnOnce(
-        <<Nvme as Interface>::Driver<live::LiveHost> as Driver<live::LiveHost>>::Disk,
-    ) -> T,
+    body: impl AsyncFnOnce(Rc<Queue<live::LiveHost>>) -> T,
 ) -> T {
     let (shared, _client) =
         live::connect(socket, 64 << 20, plan.host.memory_base).expect("the server accepts");
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let host = shared.with_masks(Nvme::MASKS).host(&rt);
+    let host = shared.with_masks(NVME.masks).host(&rt);
     let done = rt.block_on(async {
-        let driver = Nvme::connect(vec![host], plan).await.expect("a controller");
-        body(driver.disk(0)).await
+        let driver = NVME.connect(vec![host], plan).await.expect("a controller");
+        body(testing::queue(&driver)).await
     });
     rt.drop_tasks();
     done

@@ -8,7 +8,7 @@ use ::wire::{BusAddr, Lba};
 use bus::{Buffer, Cost, HostPort};
 use runtime::{Pool, Rt, Stage, stage};
 use world::DriverError;
-use world::interfaces;
+use world::interfaces::{self, Boxed};
 
 use super::wire::{self, Direction, Request, Status};
 
@@ -69,27 +69,29 @@ impl<P: HostPort> Driver<P> {
     }
 }
 
-impl<P: HostPort> interfaces::Driver<P> for Driver<P> {
-    type Disk = Rc<Disk<P>>;
-
-    fn disk(&self, number: usize) -> Rc<Disk<P>> {
-        let port = self.ports[number % self.ports.len()].clone();
-        Rc::new(Disk {
-            shared: self.shared.clone(),
-            submit: port.cost("submit"),
-            complete: port.cost("complete"),
-            wait: stage!(port.rt(), STAGES, "mailbox wait"),
-            answer: stage!(port.rt(), STAGES, "answer"),
-            port,
+impl<P: HostPort> Driver<P> {
+    /// A disk for each port.
+    pub fn disks(&self) -> impl Iterator<Item = Rc<Disk<P>>> {
+        self.ports.iter().map(|port| {
+            Rc::new(Disk {
+                shared: self.shared.clone(),
+                submit: port.cost("submit"),
+                complete: port.cost("complete"),
+                wait: stage!(port.rt(), STAGES, "mailbox wait"),
+                answer: stage!(port.rt(), STAGES, "answer"),
+                port: port.clone(),
+            })
         })
     }
+}
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        Err(DriverError::Unsupported("a mailbox has no reset"))
+impl<P: HostPort> interfaces::Driver for Driver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Err(DriverError::Unsupported("a mailbox has no reset")) })
     }
 
-    async fn stop(&self) -> Result<(), DriverError> {
-        Ok(())
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(()) })
     }
 }
 

@@ -11,14 +11,10 @@ pub mod device;
 pub mod host;
 pub mod wire;
 
-use std::rc::Rc;
-
-use ::device::faults::Faults;
 use ::host::InitError;
 use bus::{DevicePort, HostPort};
 use plan::{Fields, Plan, Source};
-use world::interfaces::{Interface, Lane, Lanes, Row, StageLane};
-use world::medium::BackingStore;
+use world::interfaces::{Connected, Ends, Front, Interface, Lane, Row, StageLane};
 
 /// Optional table `[mailbox]` of a plan.
 #[derive(Debug)]
@@ -37,67 +33,65 @@ impl plan::Table for Table {
     }
 }
 
-/// Marker type of the mailbox interface.
-pub struct Mailbox;
+/// The ends of the mailbox interface.
+struct Mailbox;
 
-static ROW: Row = Row::of::<Mailbox>();
+pub static MAILBOX: &Row = &ROW;
 
-impl Interface for Mailbox {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "mailbox";
-    const SUMMARY: &'static str = "A mailbox: one request at a time";
-    const STAGES: &'static [&'static str] = &[
-        "queueing delay",
-        "benchmark",
-        "system call",
-        "call entry",
-        "file layer",
-        "block layer",
-        "block driver",
-        "copy",
-        "cache sync",
-        "call exit",
-        "mailbox wait",
-        "core wait",
-        "submit",
-        "ring",
-        "fetch request",
-        "device processor wait",
-        "parse",
-        "host read",
-        "media wait",
-        "media",
-        "link wait",
-        "data transfer",
-        "post completion",
-        "answer",
-        "poll",
-        "interrupt",
-        "context switch",
-        "complete",
-    ];
-    const PARTS: &'static [&'static [&'static str]] =
-        &[host::STAGES, device::STAGES, media::STAGES];
-    const LANES: Lanes = &[
+static ROW: Row = Row {
+    lanes: &[
         (StageLane::In(Lane::Host), &["mailbox wait"]),
         (StageLane::In(Lane::LinkDown), &["ring", "fetch request"]),
         (StageLane::In(Lane::LinkUp), &["answer"]),
-    ];
-    type Driver<P: HostPort> = host::Driver<P>;
+    ],
+    ..Row::new(
+        "mailbox",
+        "A mailbox: one request at a time",
+        &[
+            "queueing delay",
+            "benchmark",
+            "system call",
+            "call entry",
+            "file layer",
+            "block layer",
+            "block driver",
+            "copy",
+            "cache sync",
+            "call exit",
+            "mailbox wait",
+            "core wait",
+            "submit",
+            "ring",
+            "fetch request",
+            "device processor wait",
+            "parse",
+            "host read",
+            "media wait",
+            "media",
+            "link wait",
+            "data transfer",
+            "post completion",
+            "answer",
+            "poll",
+            "interrupt",
+            "context switch",
+            "complete",
+        ],
+        |_| wire::REGISTER_BYTES,
+        Ends::not_a_function::<Mailbox>(),
+    )
+}
+.with_parts(&[host::STAGES, device::STAGES, media::STAGES]);
 
-    fn register_bytes(_: &Plan) -> u32 {
-        wire::REGISTER_BYTES
+impl Interface for Mailbox {
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of(|port, store, _, _| device::start(port, store))
     }
 
-    fn start<P: DevicePort>(port: P, store: BackingStore, _: &Plan, _: &Rc<Faults>) {
-        device::start(port, store);
-    }
-
-    async fn connect<P: HostPort>(
-        ports: Vec<P>,
-        plan: &Plan,
-    ) -> Result<host::Driver<P>, InitError> {
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
         let used = plan.section().map_or(wire::MAILBOXES, |table: &Table| table.used);
-        host::Driver::connect(ports, used).await
+        let driver = host::Driver::connect(ports, used).await?;
+        let disks: Vec<_> = driver.disks().collect();
+        Ok(Connected::new(driver, disks))
     }
 }

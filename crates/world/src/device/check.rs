@@ -7,7 +7,7 @@ use ::flash::trial;
 use media::nand::{Lock, Nand};
 use plan::Plan;
 
-use crate::interfaces::Row;
+use crate::interfaces::{Row, check_array};
 use crate::{CheckError, MediumError, RunError};
 
 /// Checks that flash software can mount this state and its journal, on a copy in memory.
@@ -27,9 +27,10 @@ pub fn check_mount(state: &Path) -> Result<(), MediumError> {
 /// The first requirement that is not met.
 pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
     (row.check)(plan)?;
+    check_array(row, plan)?;
     crate::pci::check_pin(row, plan)?;
     let name = row.name;
-    if plan.array.is_some() && (row.members)(plan).is_none() {
+    if plan.array.is_some() && row.members(plan).is_none() {
         let expected = format!("none: interface {name} supports one device here");
         return Err(CheckError::found(plan, "array", "one", expected).into());
     }

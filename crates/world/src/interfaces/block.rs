@@ -1,104 +1,99 @@
 //! Descriptor blocks: one ring for all callers.
 
-use std::rc::Rc;
-
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::block as front;
-use device::faults::Faults;
 use host::{InitError, block as driver};
 
+use super::driver::{Connected, Driver};
+use super::row::{Boxed, Ends, Front, Interface, Queues, Row};
 use super::stages::{ABOVE_DRIVER, joined};
-use super::{Driver, Interface, Row};
 use crate::error::{CheckError, DriverError};
 use crate::function;
-use crate::medium::BackingStore;
 use plan::{BlockSizing, Plan};
 
 /// Descriptor blocks: one ring, exchanged block by block.
 pub struct Block;
 
-/// The driver of descriptor blocks, and the ports of its callers.
-pub struct BlockDriver<P: HostPort> {
-    driver: driver::Driver<P>,
-    ports: Vec<P>,
+/// The driver of descriptor blocks.
+pub struct BlockDriver<P: HostPort>(driver::Driver<P>);
+
+const NAME: &str = "block";
+
+pub(super) static ROW: Row = Row {
+    check,
+    // One trace queue by ring entry, and one by request.
+    queues: |_| Queues { vectors: 1, traces: 2 },
+    ..Row::new(
+        NAME,
+        "Descriptor blocks with a size that follows the load",
+        joined!(
+            ABOVE_DRIVER,
+            &[
+                "slot wait",
+                "core wait",
+                "submit",
+                "block wait",
+                "announce",
+                "doorbell",
+                "device processor wait",
+                "take block",
+                "fetch",
+                "parse",
+                "media wait",
+                "media",
+                "engine wait",
+                "dma start",
+                "host read",
+                "link wait",
+                "data transfer",
+                "post completion",
+                "block rest",
+                "return",
+                "give back",
+                "completion",
+                "poll",
+                "interrupt",
+                "order wait",
+                "complete",
+                "context switch",
+            ],
+        ),
+        register_bytes,
+        Ends::of::<Block>(served_function),
+    )
+}
+.with_parts(&[driver::STAGES, driver::COSTS, front::STAGES, front::COSTS, media::STAGES]);
+
+fn check(plan: &Plan) -> Result<(), CheckError> {
+    plan.reject_hybrid_polling(NAME)?;
+    plan.reject_host_protection(NAME)?;
+    plan.require_section::<plan::Block>(NAME)?;
+    let processors = plan.device.processors;
+    if processors > 1 {
+        let expected = "0 or 1: one processor serves the ring of descriptor blocks (block)";
+        return Err(CheckError::found(plan, "device.processors", processors, expected));
+    }
+    Ok(())
 }
 
-static ROW: Row = Row::of::<Block>();
+fn served_function(plan: &Plan) -> Function {
+    function::block(plan, register_bytes(plan))
+}
+
+fn register_bytes(_: &Plan) -> u32 {
+    wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
+}
 
 impl Interface for Block {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "block";
-    const SUMMARY: &'static str = "Descriptor blocks with a size that follows the load";
-    const STAGES: &'static [&'static str] = joined!(
-        ABOVE_DRIVER,
-        &[
-            "slot wait",
-            "core wait",
-            "submit",
-            "block wait",
-            "announce",
-            "doorbell",
-            "device processor wait",
-            "take block",
-            "fetch",
-            "parse",
-            "media wait",
-            "media",
-            "engine wait",
-            "dma start",
-            "host read",
-            "link wait",
-            "data transfer",
-            "post completion",
-            "block rest",
-            "return",
-            "give back",
-            "completion",
-            "poll",
-            "interrupt",
-            "order wait",
-            "complete",
-            "context switch",
-        ],
-    );
-    const PARTS: &'static [&'static [&'static str]] =
-        &[driver::STAGES, driver::COSTS, front::STAGES, front::COSTS, media::STAGES];
-    type Driver<P: HostPort> = BlockDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), CheckError> {
-        plan.reject_hybrid_polling(Block::NAME)?;
-        plan.reject_host_protection(Block::NAME)?;
-        plan.require_section::<plan::Block>(Block::NAME)?;
-        let processors = plan.device.processors;
-        if processors > 1 {
-            let expected = "0 or 1: one processor serves the ring of descriptor blocks (block)";
-            return Err(CheckError::found(plan, "device.processors", processors, expected));
-        }
-        Ok(())
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of(|port, store, plan, _| {
+            front::Front::start(port, store, block_options(plan));
+        })
     }
 
-    const FUNCTION: Option<fn(&Plan) -> Function> =
-        Some(|plan| function::block(plan, Block::register_bytes(plan)));
-
-    fn register_bytes(_: &Plan) -> u32 {
-        wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
-    }
-
-    fn vectors(_: u32) -> u32 {
-        1
-    }
-
-    /// One trace queue by ring entry, and one by request.
-    fn trace_queues(_: u32) -> u32 {
-        2
-    }
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, _: &Rc<Faults>) {
-        front::Front::start(port, store, block_options(plan));
-    }
-
-    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<BlockDriver<P>, InitError> {
+    /// All callers share the ring; each runs on its own core.
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
         let options = driver::Options {
             depth: plan.host.queue_depth,
             completion: plan.host.completion.by(0),
@@ -111,34 +106,28 @@ impl Interface for Block {
             retries: plan.host.retries,
         };
         let driver = driver::Driver::start(&ports[0], options).await?;
-        Ok(BlockDriver { driver, ports })
+        let disks: Vec<_> = ports.iter().map(|port| driver.disk(port)).collect();
+        Ok(Connected::new(BlockDriver(driver), disks))
     }
 }
 
 impl<P: HostPort> BlockDriver<P> {
     pub fn counters(&self) -> driver::Counters {
-        self.driver.counters()
+        self.0.counters()
     }
 }
 
-impl<P: HostPort> Driver<P> for BlockDriver<P> {
-    type Disk = driver::Disk<P>;
-
-    /// All callers share the ring; each runs on its own core.
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.driver.disk(&self.ports[number % self.ports.len()])
+impl<P: HostPort> Driver for BlockDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.0.reset().await?) })
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        Ok(self.driver.reset().await?)
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        Ok(self.driver.stop().await?)
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.0.stop().await?) })
     }
 
     fn notes(&self) -> Vec<String> {
-        let counters = self.driver.counters();
+        let counters = self.0.counters();
         let why = match counters.violation {
             Some(violation) => format!("over the violation {violation:?}"),
             None => "not ready".to_owned(),

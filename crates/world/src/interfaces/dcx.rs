@@ -2,134 +2,168 @@
 
 use std::rc::Rc;
 
+use bus::sim::SimHost;
 use bus::vfio_user::Function;
-use bus::{DevicePort, HostPort};
-use device::faults::Faults;
+use bus::{Buffer, DevicePort, HostPort};
 use device::{dcx as front, nvme as nvme_front};
-use host::{InitError, dcx as dcx_driver};
-use media::Faulty;
-use runtime::Rt;
-
-use super::divided::{DcxSide, Side};
-use super::stages::{ABOVE_DRIVER, COMPLETE, FETCH, MEDIUM, TRANSFER, joined};
 use host::nvme as driver;
+use host::{InitError, IoError, dcx as dcx_driver};
+use media::Faulty;
+use runtime::{Rt, Span};
+use wire::Lba;
 
-use super::nvme::options;
-use super::{Driver, Interface, Nvme, NvmeDriver, Row};
+use super::driver::{Connected, Driver};
+use super::nvme::{NvmeDriver, options};
+use super::row::{Boxed, Ends, Front, Interface, Queues, Row};
+use super::stages::{ABOVE_DRIVER, COMPLETE, FETCH, MEDIUM, TRANSFER, joined};
 use crate::error::{CheckError, DriverError};
 use crate::function;
 use crate::medium::{BackingStore, NvmeStore, Reach};
 use plan::{DcxTags, Plan};
-use runtime::Span;
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
 /// DC Express with polled queues and vanishing tags for reads; NVMe on the same device for other commands.
 pub struct Dcx;
 
-/// The driver of DC Express and its queues, over those of NVMe.
+/// A queue of DC Express, over one of NVMe.
+pub type DcxQueue<P> = Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>;
+
+/// The driver of DC Express, over that of NVMe.
 pub struct DcxDriver<P: HostPort> {
     nvme: NvmeDriver<P>,
     dcx: dcx_driver::Driver<P>,
-    queues: Vec<Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>>,
+    queues: Vec<DcxQueue<P>>,
 }
 
-static ROW: Row = Row::of::<Dcx>();
+/// Operations and counts of queue 0 that its disk does not have.
+impl DcxDriver<SimHost> {
+    /// Reads the first `into.bytes()` bytes of a block.
+    ///
+    /// # Errors
+    /// As for [`read_head`](dcx_driver::Queue::read_head).
+    pub fn read_head(&self, lba: Lba, into: Buffer) -> Boxed<'_, (Buffer, Result<(), IoError>)> {
+        Box::pin(self.queues[0].read_head(lba, into))
+    }
+
+    /// Number of reads that timed out.
+    pub fn timeouts(&self) -> u64 {
+        self.queues[0].counters().timeouts
+    }
+}
+
+const NAME: &str = "dcx";
+
+pub(super) static ROW: Row = Row {
+    faults: true,
+    check,
+    // Those of NVMe, followed by one per queue of DC Express.
+    queues: |queues| Queues { vectors: 2 * queues + 1, traces: 2 * queues + 1 },
+    ..Row::new(
+        NAME,
+        "DC Express for reads, NVM Express for all other commands",
+        joined!(
+            ABOVE_DRIVER,
+            &["slot wait", "tag retry", "core wait", "mark", "submit", "pickup", "doorbell"],
+            FETCH,
+            &["tag wait"],
+            MEDIUM,
+            TRANSFER,
+            &["arrival"],
+            COMPLETE,
+        ),
+        register_bytes,
+        Ends::of::<Dcx>(served_function),
+    )
+}
+.with_parts(&[
+    dcx_driver::STAGES,
+    dcx_driver::COSTS,
+    front::STAGES,
+    front::COSTS,
+    nvme_front::STAGES,
+    media::STAGES,
+]);
+
+fn check(plan: &Plan) -> Result<(), CheckError> {
+    plan.reject_hybrid_polling(NAME)?;
+    plan.reject_host_protection(NAME)?;
+    plan.require_section::<plan::Dcx>(NAME)?;
+    Ok(())
+}
+
+fn served_function(plan: &Plan) -> Function {
+    let front = dcx_options(plan);
+    function::dcx(plan, front.block, front.queues, register_bytes(plan))
+}
+
+fn register_bytes(plan: &Plan) -> u32 {
+    let front = dcx_options(plan);
+    (front.block + front.block_bytes()).next_multiple_of(4096)
+}
 
 impl Interface for Dcx {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "dcx";
-    const SUMMARY: &'static str = "DC Express for reads, NVM Express for all other commands";
-    const STAGES: &'static [&'static str] = joined!(
-        ABOVE_DRIVER,
-        &["slot wait", "tag retry", "core wait", "mark", "submit", "pickup", "doorbell"],
-        FETCH,
-        &["tag wait"],
-        MEDIUM,
-        TRANSFER,
-        &["arrival"],
-        COMPLETE,
-    );
-    const PARTS: &'static [&'static [&'static str]] = &[
-        dcx_driver::STAGES,
-        dcx_driver::COSTS,
-        front::STAGES,
-        front::COSTS,
-        nvme_front::STAGES,
-        media::STAGES,
-    ];
-    type Driver<P: HostPort> = DcxDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), CheckError> {
-        plan.reject_hybrid_polling(Dcx::NAME)?;
-        plan.reject_host_protection(Dcx::NAME)?;
-        plan.require_section::<plan::Dcx>(Dcx::NAME)?;
-        Ok(())
+    fn front<P: DevicePort>() -> Front<P> {
+        Front {
+            // The tag is absent from a client's part alone: what others write neither changes it nor waits
+            // for this client's reads.
+            divide: Some(|store, rt, plan| {
+                let tagged = tagged(rt, store, plan);
+                let (nvme, dcx) = (options(plan), dcx_options(plan));
+                Box::new(move |port: P, faults| {
+                    let store = Rc::new(NvmeStore::Tagged(tagged.clone()));
+                    let (port_of_nvme, faults_of_nvme) = (port.clone(), faults.clone());
+                    let nvme = nvme_front::Controller::start_with(
+                        port_of_nvme,
+                        store,
+                        nvme.clone(),
+                        faults_of_nvme,
+                    );
+                    let front = front::Front::start_with(port, tagged.clone(), dcx.clone(), faults);
+                    Box::new(move || {
+                        front.stop();
+                        nvme.stop();
+                    })
+                })
+            }),
+            ..Front::of(|port: P, store, plan, faults| {
+                let tagged = tagged(port.rt(), store, plan);
+                let nvme_store = Rc::new(NvmeStore::Tagged(tagged.clone()));
+                let (nvme_port, nvme) = (port.clone(), options(plan));
+                nvme_front::Controller::start_with(nvme_port, nvme_store, nvme, faults.clone());
+                front::Front::start_with(port, tagged, dcx_options(plan), faults.clone());
+            })
+        }
     }
 
-    const FUNCTION: Option<fn(&Plan) -> Function> = Some(|plan| {
-        let front = dcx_options(plan);
-        function::dcx(plan, front.block, front.queues, Dcx::register_bytes(plan))
-    });
-
-    fn register_bytes(plan: &Plan) -> u32 {
-        let front = dcx_options(plan);
-        (front.block + front.block_bytes()).next_multiple_of(4096)
-    }
-
-    /// Those of NVMe, followed by one per queue of DC Express.
-    fn vectors(queues: u32) -> u32 {
-        2 * queues + 1
-    }
-
-    /// Those of NVMe, followed by those of DC Express.
-    fn trace_queues(queues: u32) -> u32 {
-        2 * queues + 1
-    }
-
-    const FAULTS: bool = true;
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        let tagged = tagged(port.rt(), store, plan);
-        let nvme_store = Rc::new(NvmeStore::Tagged(tagged.clone()));
-        nvme_front::Controller::start_with(port.clone(), nvme_store, options(plan), faults.clone());
-        front::Front::start_with(port, tagged, dcx_options(plan), faults.clone());
-    }
-
-    fn divide<P: DevicePort>(store: BackingStore, rt: &Rt, plan: &Plan) -> Option<Side<P>> {
-        let tagged = tagged(rt, store, plan);
-        Some(Box::new(DcxSide { tagged, nvme: options(plan), options: dcx_options(plan) }))
-    }
-
-    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<DcxDriver<P>, InitError> {
-        let nvme = Nvme::connect(ports.clone(), plan).await?;
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
+        let nvme = NvmeDriver::start(ports.clone(), plan).await?;
         let block = dcx_options(plan).block;
         let dcx = dcx_driver::Driver::start(&ports[0], block, &nvme.queues[0]).await?;
-        let mut queues = Vec::new();
+        let mut queues: Vec<DcxQueue<P>> = Vec::new();
         for (number, port) in (0..).zip(&ports) {
             let options = dcx_queue_options(plan, number, ports.len() as u16);
             let beneath = nvme.queues[usize::from(number)].clone();
             queues.push(dcx.queue_on(port, beneath, options).await?);
         }
-        Ok(DcxDriver { nvme, dcx, queues })
+        let disks = queues.clone();
+        Ok(Connected::new(DcxDriver { nvme, dcx, queues }, disks))
     }
 }
 
-impl<P: HostPort> Driver<P> for DcxDriver<P> {
-    type Disk = Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>;
-
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.queues[number % self.queues.len()].clone()
+impl<P: HostPort> Driver for DcxDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async {
+            self.dcx.reset().await?;
+            self.nvme.reset().await
+        })
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        self.dcx.reset().await?;
-        self.nvme.reset().await
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        self.dcx.stop().await?;
-        self.nvme.stop().await
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async {
+            self.dcx.stop().await?;
+            self.nvme.stop().await
+        })
     }
 }
 

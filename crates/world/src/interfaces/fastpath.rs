@@ -1,32 +1,29 @@
 //! FastPath: an engine between callers and an NVMe device that builds the commands.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 
 use bus::sim::SimSpec;
-use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
-use device::faults::Faults;
 use host::InitError;
 use host::fastpath::{Disk, Engine, Options, Schedule};
 use host::nvme as driver;
 use media::contents::Keep;
 use wire::Lba;
 
+use super::driver::{Connected, Driver};
+use super::nvme::{self, Nvme, controller_options, queue_options};
+use super::row::{Boxed, Cores, Ends, Front, Interface, Queues, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, joined};
-use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
 use crate::error::{CheckError, DriverError};
-use crate::medium::BackingStore;
 use plan::Plan;
 
 /// An engine between its callers and an NVMe drive, with one or several queue pairs.
 pub struct Fastpath;
 
-/// The engine, and the disks of its callers.
+/// The controller, and the engine.
 pub struct FastpathDriver<P: HostPort> {
     controller: driver::Controller<P>,
     engine: Engine<P>,
-    disks: Vec<Disk<P>>,
 }
 
 /// Trace queue of requests: 0 is the admin queue, 1 to 8 are the queue pairs of the engines.
@@ -35,89 +32,82 @@ const TRACE_QUEUES: u16 = 9;
 /// Minimum MDTS in bytes, so that an engine's largest block is one command.
 const MDTS_MIN: u64 = 8192;
 
-static ROW: Row = Row::of::<Fastpath>();
+const NAME: &str = "fastpath";
+
+pub(super) static ROW: Row = Row {
+    faults: true,
+    check,
+    queues: |queues| Queues { vectors: queues + 1, traces: u32::from(TRACE_QUEUES) + 1 },
+    cores: |plan| Cores {
+        own: plan.section().map_or(0, |fastpath: &plan::Fastpath| fastpath.engines),
+        reserved: 0,
+    },
+    adjust,
+    // The only system call is the one that allocates memory, and the engine polls (Stratikopoulos et al.,
+    // section III).
+    passed: |plan| Cow::Owned(plan.past_kernel()),
+    ..Row::new(
+        NAME,
+        "NVM Express through an engine that builds the commands",
+        joined!(
+            ABOVE_DRIVER,
+            &["request wait", "request", "control", "turn wait", "function"],
+            COMMAND,
+            &["count down", "respond", "take response"],
+        ),
+        nvme::register_bytes,
+        Ends::of::<Fastpath>(nvme::served_function),
+    )
+}
+.with_parts(&[
+    host::fastpath::STAGES,
+    host::fastpath::COSTS,
+    device::nvme::STAGES,
+    device::nvme::COSTS,
+    media::STAGES,
+]);
+
+fn check(plan: &Plan) -> Result<(), CheckError> {
+    let fastpath = plan.require_section::<plan::Fastpath>(NAME)?;
+    if fastpath.engines > plan.device.queues {
+        let (found, most) = (fastpath.engines, plan.device.queues);
+        let expected = format!("at most device.queues, which is {most}");
+        return Err(CheckError::found(plan, "fastpath.engines", found, expected));
+    }
+    if plan.device.mdts_bytes < MDTS_MIN {
+        let found = format!("{} bytes", plan.device.mdts_bytes);
+        let expected = format!("at least {MDTS_MIN} for fastpath");
+        return Err(CheckError::found(plan, "device.mdts", found, expected));
+    }
+    if fastpath.function != "none" && plan.medium.contents.keep == Keep::Stamps {
+        let expected = "\"everything\" or \"auto\": fastpath.function passes all bytes of a block";
+        return Err(CheckError::found(plan, "medium.keep", "\"stamps\"", expected));
+    }
+    Ok(())
+}
+
+/// Replaces the driver's costs on host cores by those of the engine.
+fn adjust(plan: &Plan, spec: &mut SimSpec) {
+    let fastpath = plan.required_section::<plan::Fastpath>();
+    spec.poll = fastpath.poll;
+    for cost in &mut spec.host_costs {
+        match cost.name {
+            "submit" => cost.span = fastpath.submit,
+            "complete" => cost.span = fastpath.complete,
+            _ => {}
+        }
+    }
+}
 
 impl Interface for Fastpath {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "fastpath";
-    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
-    const SUMMARY: &'static str = "NVM Express through an engine that builds the commands";
-    const STAGES: &'static [&'static str] = joined!(
-        ABOVE_DRIVER,
-        &["request wait", "request", "control", "turn wait", "function"],
-        COMMAND,
-        &["count down", "respond", "take response"],
-    );
-    const PARTS: &'static [&'static [&'static str]] = &[
-        host::fastpath::STAGES,
-        host::fastpath::COSTS,
-        device::nvme::STAGES,
-        device::nvme::COSTS,
-        media::STAGES,
-    ];
-    type Driver<P: HostPort> = FastpathDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), CheckError> {
-        let fastpath = plan.require_section::<plan::Fastpath>(Fastpath::NAME)?;
-        if fastpath.engines > plan.device.queues {
-            let (found, most) = (fastpath.engines, plan.device.queues);
-            let expected = format!("at most device.queues, which is {most}");
-            return Err(CheckError::found(plan, "fastpath.engines", found, expected));
-        }
-        if plan.device.mdts_bytes < MDTS_MIN {
-            let found = format!("{} bytes", plan.device.mdts_bytes);
-            let expected = format!("at least {MDTS_MIN} for fastpath");
-            return Err(CheckError::found(plan, "device.mdts", found, expected));
-        }
-        if fastpath.function != "none" && plan.medium.contents.keep == Keep::Stamps {
-            let expected =
-                "\"everything\" or \"auto\": fastpath.function passes all bytes of a block";
-            return Err(CheckError::found(plan, "medium.keep", "\"stamps\"", expected));
-        }
-        Ok(())
-    }
-
-    fn register_bytes(plan: &Plan) -> u32 {
-        Nvme::register_bytes(plan)
-    }
-
-    fn trace_queues(_: u32) -> u32 {
-        u32::from(TRACE_QUEUES) + 1
-    }
-
-    fn own_cores(plan: &Plan) -> u32 {
-        plan.section().map_or(0, |fastpath: &plan::Fastpath| fastpath.engines)
-    }
-
-    /// Replaces the driver's costs on host cores by those of the engine.
-    fn adjust(plan: &Plan, spec: &mut SimSpec) {
-        let fastpath = plan.required_section::<plan::Fastpath>();
-        spec.poll = fastpath.poll;
-        for cost in &mut spec.host_costs {
-            match cost.name {
-                "submit" => cost.span = fastpath.submit,
-                "complete" => cost.span = fastpath.complete,
-                _ => {}
-            }
-        }
-    }
-
-    /// The only system call is the one that allocates memory, and the engine polls (Stratikopoulos et al.,
-    /// section III).
-    fn passed(plan: &Plan) -> Cow<'_, Plan> {
-        Cow::Owned(plan.past_kernel())
-    }
-
-    const FAULTS: bool = true;
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        Nvme::start(port, store, plan, faults);
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of_one(Nvme::front())
     }
 
     async fn connect<P: HostPort>(
         mut ports: Vec<P>,
         plan: &Plan,
-    ) -> Result<FastpathDriver<P>, InitError> {
+    ) -> Result<Connected<P>, InitError> {
         let fastpath = plan.required_section::<plan::Fastpath>();
         let callers = ports.len().saturating_sub(fastpath.engines as usize).max(1);
         let mut own = ports.split_off(callers);
@@ -146,7 +136,7 @@ impl Interface for Fastpath {
                 expected: "8 KiB more for each entry of the engines' queues",
             })?;
         }
-        Ok(FastpathDriver { controller, engine, disks })
+        Ok(Connected::new(FastpathDriver { controller, engine }, disks))
     }
 }
 
@@ -156,21 +146,17 @@ impl<P: HostPort> FastpathDriver<P> {
     }
 }
 
-impl<P: HostPort> Driver<P> for FastpathDriver<P> {
-    type Disk = Disk<P>;
-
-    fn disk(&self, number: usize) -> Disk<P> {
-        self.disks[number % self.disks.len()].clone()
+impl<P: HostPort> Driver for FastpathDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.controller.reset().await?) })
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        Ok(self.controller.reset().await?)
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        let stopped = self.controller.shutdown().await;
-        self.engine.stop();
-        Ok(stopped?)
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async {
+            let stopped = self.controller.shutdown().await;
+            self.engine.stop();
+            Ok(stopped?)
+        })
     }
 }
 

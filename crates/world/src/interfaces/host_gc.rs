@@ -3,19 +3,18 @@
 
 use std::rc::Rc;
 
-use bus::vfio_user::Function;
-use bus::{DevicePort, HostPort, Masks};
-use device::faults::Faults;
+use bus::{DevicePort, HostPort};
 use device::nvme as front;
 use host::InitError;
 use host::nvme as driver;
 
-use super::array::Array;
-use super::nvme::options;
+use super::array::{self, Array, Member};
+use super::driver::{Connected, Driver};
+use super::nvme::{self, NvmeDriver, options, served_function};
+use super::row::{Boxed, Devices, Ends, Front, Interface, Row};
 use super::stages::joined;
-use super::{Driver, Interface, Nvme, NvmeDriver, Row};
 use crate::error::{CheckError, DriverError};
-use crate::medium::{BackingStore, NvmeStore, Reach};
+use crate::medium::{NvmeStore, Reach};
 use plan::{HostDirectedGc, Plan};
 
 /// NVM Express with garbage collection directed by the host.
@@ -27,58 +26,65 @@ pub struct HostGcDriver<P: HostPort> {
     collector: driver::Collector<P>,
 }
 
-static ROW: Row = Row::of::<HostGc>();
-static ARRAY: Row = Row::of::<Array<HostGc>>();
+const NAME: &str = "host-gc";
+
+const STAGES: &[&str] = joined!(nvme::STAGES, driver::COLLECTOR_COSTS);
+
+const ALONE: Row = Row {
+    name: NAME,
+    summary: "NVM Express with garbage collection directed by the host",
+    stages: STAGES,
+    check,
+    ends: Ends::of::<HostGc>(served_function),
+    ..nvme::ALONE
+};
+
+pub(super) static ROW: Row =
+    Row { devices: Devices::OneOr(&ARRAY), ..ALONE }.with_parts(&[driver::COLLECTOR_COSTS]);
+
+pub(super) static ARRAY: Row = Row {
+    stages: joined!(STAGES, &array::STAGES),
+    ..array::row(ALONE, Ends::of::<Array<HostGc>>(served_function))
+}
+.with_parts(&[&array::STAGES]);
+
+fn check(plan: &Plan) -> Result<(), CheckError> {
+    plan.require_section::<HostDirectedGc>(NAME)?;
+    if plan.medium.flash.is_none() {
+        let expected = "flash: interface host-gc directs its garbage collection";
+        return Err(CheckError::key(plan, "medium.kind", expected));
+    }
+    if plan.medium.bridge.is_some() {
+        let expected = "none: host-gc directs one controller";
+        return Err(CheckError::key(plan, "medium.bridge", expected));
+    }
+    Ok(())
+}
+
+impl Member for HostGc {
+    const ROW: &'static Row = &ROW;
+}
 
 impl Interface for HostGc {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "host-gc";
-    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
-    const ARRAY: Option<&'static Row> = Some(&ARRAY);
-    const SUMMARY: &'static str = "NVM Express with garbage collection directed by the host";
-    const STAGES: &'static [&'static str] = joined!(Nvme::STAGES, driver::COLLECTOR_COSTS);
-    const PARTS: &'static [&'static [&'static str]] = &[driver::COLLECTOR_COSTS];
-    const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
-    const MASKS: Option<Masks> = Nvme::MASKS;
-    const FAULTS: bool = Nvme::FAULTS;
-    type Driver<P: HostPort> = HostGcDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), CheckError> {
-        plan.require_section::<HostDirectedGc>(HostGc::NAME)?;
-        if plan.medium.flash.is_none() {
-            let expected = "flash: interface host-gc directs its garbage collection";
-            return Err(CheckError::key(plan, "medium.kind", expected));
-        }
-        if plan.medium.bridge.is_some() {
-            let expected = "none: host-gc directs one controller";
-            return Err(CheckError::key(plan, "medium.bridge", expected));
-        }
-        Ok(())
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of(|port, store, plan, faults| {
+            let collections = match &**store.medium() {
+                Reach::Flash(drive) => drive.clone(),
+                _ => panic!("checked before the world is built: one drive of flash"),
+            };
+            let medium = Rc::new(NvmeStore::Plain(store));
+            let (options, faults) = (options(plan), faults.clone());
+            let started = front::Controller::start_with(port, medium, options, faults);
+            started.offer_collections(collections);
+        })
     }
 
-    fn register_bytes(plan: &Plan) -> u32 {
-        Nvme::register_bytes(plan)
-    }
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        let collections = match &**store.medium() {
-            Reach::Flash(drive) => drive.clone(),
-            _ => panic!("checked before the world is built: one drive of flash"),
-        };
-        let medium = Rc::new(NvmeStore::Plain(store));
-        let started = front::Controller::start_with(port, medium, options(plan), faults.clone());
-        started.offer_collections(collections);
-    }
-
-    async fn connect<P: HostPort>(
-        ports: Vec<P>,
-        plan: &Plan,
-    ) -> Result<HostGcDriver<P>, InitError> {
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
         let port = ports[0].clone();
-        let nvme = Nvme::connect(ports, plan).await?;
-        let options = collector_options(plan);
-        let collector = nvme.controller().direct_gc(&port, options).await?;
-        Ok(HostGcDriver { nvme, collector })
+        let nvme = NvmeDriver::start(ports, plan).await?;
+        let collector = nvme.controller().direct_gc(&port, collector_options(plan)).await?;
+        let disks = nvme.queues.clone();
+        Ok(Connected::new(HostGcDriver { nvme, collector }, disks))
     }
 }
 
@@ -88,19 +94,13 @@ impl<P: HostPort> HostGcDriver<P> {
     }
 }
 
-impl<P: HostPort> Driver<P> for HostGcDriver<P> {
-    type Disk = <NvmeDriver<P> as Driver<P>>::Disk;
-
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.nvme.disk(number)
+impl<P: HostPort> Driver for HostGcDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        self.nvme.reset()
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        self.nvme.reset().await
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        self.nvme.stop().await
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        self.nvme.stop()
     }
 
     fn notes(&self) -> Vec<String> {

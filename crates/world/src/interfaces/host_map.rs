@@ -3,18 +3,17 @@
 
 use std::rc::Rc;
 
-use bus::vfio_user::Function;
-use bus::{DevicePort, HostPort, Masks};
-use device::faults::Faults;
+use bus::{DevicePort, HostPort};
 use device::nvme as front;
 use host::InitError;
 use host::nvme as driver;
 
-use super::nvme::options;
+use super::driver::{Connected, Driver};
+use super::nvme::{self, NvmeDriver, options, served_function};
+use super::row::{Boxed, Ends, Front, Interface, Row};
 use super::stages::joined;
-use super::{Driver, Interface, Nvme, NvmeDriver, Row};
 use crate::error::{CheckError, DriverError};
-use crate::medium::{BackingStore, NvmeStore, Reach};
+use crate::medium::{NvmeStore, Reach};
 use plan::{MapOnHost, Plan};
 
 /// NVM Express with the map of flash on the host.
@@ -24,70 +23,64 @@ pub struct HostMap;
 pub struct HostMapDriver<P: HostPort> {
     nvme: NvmeDriver<P>,
     map: driver::HostMapping<P>,
-    disks: Vec<driver::PlacedDisk<P>>,
 }
 
-static ROW: Row = Row::of::<HostMap>();
+const NAME: &str = "host-map";
+
+pub(super) static ROW: Row = Row {
+    name: NAME,
+    summary: "NVM Express with the map of flash on the host",
+    stages: joined!(nvme::STAGES, driver::MAP_STAGES, driver::MAP_COSTS),
+    check,
+    ends: Ends::of::<HostMap>(served_function),
+    ..nvme::ALONE
+}
+.with_parts(&[driver::MAP_STAGES, driver::MAP_COSTS]);
+
+fn check(plan: &Plan) -> Result<(), CheckError> {
+    plan.require_section::<MapOnHost>(NAME)?;
+    let Some(flash) = &plan.medium.flash else {
+        let expected = "flash: interface host-map keeps its map";
+        return Err(CheckError::key(plan, "medium.kind", expected));
+    };
+    if plan.medium.bridge.is_some() {
+        let expected = "none: host-map keeps the map of one controller";
+        return Err(CheckError::key(plan, "medium.bridge", expected));
+    }
+    if flash.software.map_cache.is_none() {
+        let expected = "the device's memory for what of the map it needs itself: without it the \
+            device has the whole map";
+        return Err(CheckError::key(plan, "medium.flash.map_cache", expected));
+    }
+    if plan.device.namespaces > 1 {
+        let (found, expected) = (plan.device.namespaces, "1: the map is of one namespace");
+        return Err(CheckError::found(plan, "device.namespaces", found, expected.to_owned()));
+    }
+    Ok(())
+}
 
 impl Interface for HostMap {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "host-map";
-    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
-    const SUMMARY: &'static str = "NVM Express with the map of flash on the host";
-    const STAGES: &'static [&'static str] =
-        joined!(Nvme::STAGES, driver::MAP_STAGES, driver::MAP_COSTS);
-    const PARTS: &'static [&'static [&'static str]] = &[driver::MAP_STAGES, driver::MAP_COSTS];
-    const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
-    const MASKS: Option<Masks> = Nvme::MASKS;
-    const FAULTS: bool = Nvme::FAULTS;
-    type Driver<P: HostPort> = HostMapDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), CheckError> {
-        plan.require_section::<MapOnHost>(HostMap::NAME)?;
-        let Some(flash) = &plan.medium.flash else {
-            let expected = "flash: interface host-map keeps its map";
-            return Err(CheckError::key(plan, "medium.kind", expected));
-        };
-        if plan.medium.bridge.is_some() {
-            let expected = "none: host-map keeps the map of one controller";
-            return Err(CheckError::key(plan, "medium.bridge", expected));
-        }
-        if flash.software.map_cache.is_none() {
-            let expected = "the device's memory for what of the map it needs itself: without it the \
-                device has the whole map";
-            return Err(CheckError::key(plan, "medium.flash.map_cache", expected));
-        }
-        if plan.device.namespaces > 1 {
-            let (found, expected) = (plan.device.namespaces, "1: the map is of one namespace");
-            return Err(CheckError::found(plan, "device.namespaces", found, expected.to_owned()));
-        }
-        Ok(())
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of(|port, store, plan, faults| {
+            let map = match &**store.medium() {
+                Reach::Flash(drive) => drive.clone(),
+                _ => panic!("checked before the world is built: one drive of flash"),
+            };
+            let medium = Rc::new(NvmeStore::Plain(store));
+            let (options, faults) = (options(plan), faults.clone());
+            let started = front::Controller::start_with(port, medium, options, faults);
+            started.offer_map(map);
+        })
     }
 
-    fn register_bytes(plan: &Plan) -> u32 {
-        Nvme::register_bytes(plan)
-    }
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        let map = match &**store.medium() {
-            Reach::Flash(drive) => drive.clone(),
-            _ => panic!("checked before the world is built: one drive of flash"),
-        };
-        let medium = Rc::new(NvmeStore::Plain(store));
-        let started = front::Controller::start_with(port, medium, options(plan), faults.clone());
-        started.offer_map(map);
-    }
-
-    async fn connect<P: HostPort>(
-        ports: Vec<P>,
-        plan: &Plan,
-    ) -> Result<HostMapDriver<P>, InitError> {
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
         let port = ports[0].clone();
-        let nvme = Nvme::connect(ports, plan).await?;
+        let nvme = NvmeDriver::start(ports, plan).await?;
         let MapOnHost { moves, .. } = plan.required_section();
         let map = nvme.controller().map_on_host(&port, *moves).await?;
-        let disks = nvme.queues.iter().map(|queue| map.disk(queue)).collect::<Result<_, _>>()?;
-        Ok(HostMapDriver { nvme, map, disks })
+        let disks = nvme.queues.iter().map(|queue| map.disk(queue));
+        let disks: Vec<_> = disks.collect::<Result<_, _>>()?;
+        Ok(Connected::new(HostMapDriver { nvme, map }, disks))
     }
 }
 
@@ -98,19 +91,13 @@ impl<P: HostPort> HostMapDriver<P> {
     }
 }
 
-impl<P: HostPort> Driver<P> for HostMapDriver<P> {
-    type Disk = driver::PlacedDisk<P>;
-
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.disks[number % self.disks.len()].clone()
+impl<P: HostPort> Driver for HostMapDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        self.nvme.reset()
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        self.nvme.reset().await
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        self.nvme.stop().await
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        self.nvme.stop()
     }
 
     fn notes(&self) -> Vec<String> {

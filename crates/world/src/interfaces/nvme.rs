@@ -3,27 +3,23 @@
 use std::rc::Rc;
 
 use bus::vfio_user::Function;
-use bus::{DevicePort, HostPort, Masks};
-use device::faults::Faults;
+use bus::{DevicePort, HostPort};
 use device::nvme as front;
-use device::nvme::DeviceThread;
 use host::InitError;
 use host::nvme as driver;
-use runtime::{Rt, Span};
+use runtime::Span;
 use wire::nvme::admin::Priority;
 use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
-use super::array::Array;
-use super::dealt::Dealt;
-use super::divided::{NvmeSide, Side};
-use super::interface::{Driver, Interface};
-use super::row::Row;
-use super::shared::Shared;
+use super::array::{self, Array, Member};
+use super::array_gc;
+use super::clients::{OneThread, Shared};
+use super::driver::{Connected, Driver};
+use super::row::{Boxed, Devices, Ends, Front, Interface, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, NVME_PARTS, joined};
-use super::windows;
 use crate::error::DriverError;
 use crate::function;
-use crate::medium::{BackingStore, NvmeStore};
+use crate::medium::NvmeStore;
 use plan::{Doorbell, Plan};
 
 /// NVM Express: queues in host memory, doorbells, completion entries.
@@ -36,62 +32,84 @@ pub struct NvmeDriver<P: HostPort> {
     depth: u32,
 }
 
-static ROW: Row = Row::of::<Nvme>();
-static ARRAY: Row = Row::of::<Array<Nvme>>();
+pub(super) const STAGES: &[&str] = joined!(ABOVE_DRIVER, COMMAND);
+
+/// Without arrays. Rows of drivers around this one begin with it.
+pub(super) const ALONE: Row = Row {
+    depth_max: driver::DEPTH_MAX as u32,
+    masks: Some(function::MASKS),
+    faults: true,
+    ..Row::new("nvme", "NVM Express", STAGES, register_bytes, Ends::of::<Nvme>(served_function))
+};
+
+pub(super) static ROW: Row = Row {
+    devices: Devices::OneOr(&ARRAY),
+    share: Some(|store, plan, devices| Shared::new(store, options(plan), devices)),
+    ..ALONE
+}
+.with_parts(NVME_PARTS);
+
+pub(super) static ARRAY: Row = Row {
+    stages: joined!(STAGES, &array::STAGES),
+    ..array::row(ALONE, Ends::of::<Array<Nvme>>(served_function))
+}
+.with_parts(&[&array::STAGES]);
+
+pub(super) fn register_bytes(plan: &Plan) -> u32 {
+    options(plan).register_bytes()
+}
+
+impl Member for Nvme {
+    const ROW: &'static Row = &ROW;
+}
 
 impl Interface for Nvme {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "nvme";
-    const SUMMARY: &'static str = "NVM Express";
-    const FUNCTION: Option<fn(&Plan) -> Function> = Some(served_function);
-    const ARRAY: Option<&'static Row> = Some(&ARRAY);
-    const STAGES: &'static [&'static str] = joined!(ABOVE_DRIVER, COMMAND);
-    const PARTS: &'static [&'static [&'static str]] = NVME_PARTS;
-    const DEPTH_MAX: u32 = driver::DEPTH_MAX as u32;
-    const MASKS: Option<Masks> = Some(function::MASKS);
-    type Driver<P: HostPort> = NvmeDriver<P>;
-
-    fn register_bytes(plan: &Plan) -> u32 {
-        options(plan).register_bytes()
+    fn front<P: DevicePort>() -> Front<P> {
+        Front {
+            divide: Some(|store, _, plan| {
+                let options = options(plan);
+                Box::new(move |port, faults| {
+                    let store = Rc::new(NvmeStore::Plain(store.clone()));
+                    let options = options.clone();
+                    let controller = front::Controller::start_with(port, store, options, faults);
+                    Box::new(move || controller.stop())
+                })
+            }),
+            deal: Some(|port, store, plan, faults, thread| {
+                let (store, faults) = (Rc::new(NvmeStore::Plain(store)), faults.clone());
+                let controller =
+                    front::Controller::start_on(port, store, options(plan), faults, thread);
+                let (served, is_first) = (controller.clone(), thread.number() == 0);
+                let serve = async move {
+                    match is_first {
+                        true => core::future::pending().await,
+                        false => served.serve_queues().await,
+                    }
+                };
+                OneThread { serve: Box::pin(serve), stop: Box::new(move || controller.stop()) }
+            }),
+            ..Front::of(|port, store, plan, faults| {
+                array_gc::follow_windows(port.rt(), store.medium(), plan);
+                let medium = Rc::new(NvmeStore::Plain(store));
+                front::Controller::start_with(port, medium, options(plan), faults.clone());
+            })
+        }
     }
 
-    const FAULTS: bool = true;
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        windows::of_member(port.rt(), store.medium(), plan);
-        let medium = Rc::new(NvmeStore::Plain(store));
-        front::Controller::start_with(port, medium, options(plan), faults.clone());
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
+        let driver = NvmeDriver::start(ports, plan).await?;
+        let disks = driver.queues.clone();
+        Ok(Connected::new(driver, disks))
     }
+}
 
-    fn share(store: BackingStore, plan: &Plan, devices: u16) -> Option<Shared> {
-        Some(Shared::new(store, options(plan), devices))
-    }
+/// The PCI function of the plan's NVMe controller.
+pub(super) fn served_function(plan: &Plan) -> Function {
+    function::nvme(plan, register_bytes(plan))
+}
 
-    fn divide<P: DevicePort>(store: BackingStore, _: &Rt, plan: &Plan) -> Option<Side<P>> {
-        Some(Box::new(NvmeSide { store, options: options(plan) }))
-    }
-
-    fn deal<P: DevicePort>(
-        port: P,
-        store: BackingStore,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-        thread: &DeviceThread,
-    ) -> Option<Dealt> {
-        let store = Rc::new(NvmeStore::Plain(store));
-        let controller =
-            front::Controller::start_on(port, store, options(plan), faults.clone(), thread);
-        let (served, is_first) = (controller.clone(), thread.number() == 0);
-        let serve = async move {
-            match is_first {
-                true => core::future::pending().await,
-                false => served.serve_queues().await,
-            }
-        };
-        Some(Dealt { serve: Box::pin(serve), stop: Box::new(move || controller.stop()) })
-    }
-
-    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
+impl<P: HostPort> NvmeDriver<P> {
+    pub(super) async fn start(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
         let wanted = controller_options(plan, ports.len() as u16);
         let controller = driver::Controller::start(ports[0].clone(), wanted).await?;
         let mut queues = Vec::new();
@@ -101,32 +119,19 @@ impl Interface for Nvme {
         }
         Ok(NvmeDriver { controller, queues, depth: plan.host.queue_depth })
     }
-}
 
-/// The PCI function of the plan's NVMe controller.
-pub(super) fn served_function(plan: &Plan) -> Function {
-    function::nvme(plan, Nvme::register_bytes(plan))
-}
-
-impl<P: HostPort> NvmeDriver<P> {
     pub fn controller(&self) -> &driver::Controller<P> {
         &self.controller
     }
 }
 
-impl<P: HostPort> Driver<P> for NvmeDriver<P> {
-    type Disk = Rc<driver::Queue<P>>;
-
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.queues[number % self.queues.len()].clone()
+impl<P: HostPort> Driver for NvmeDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.controller.reset().await?) })
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        Ok(self.controller.reset().await?)
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        Ok(self.controller.shutdown().await?)
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.controller.shutdown().await?) })
     }
 
     fn notes(&self) -> Vec<String> {

@@ -2,9 +2,7 @@
 
 use std::rc::Rc;
 
-use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
-use device::faults::Faults;
 use host::nvme as driver;
 use host::nvme::{Policy, SpinOrder, Spread, SpreadOptions};
 use host::{BlockDevice, InitError};
@@ -13,21 +11,19 @@ use scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 
+use super::driver::{Connected, Driver};
+use super::nvme::{self, Nvme, controller_options, queue_options, served_function};
+use super::row::{Boxed, Ends, Front, Interface, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, joined};
-use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
 use crate::error::DriverError;
-use crate::medium::BackingStore;
 use plan::Plan;
 
 /// A SCSI disk whose logical unit is an NVMe namespace.
 pub struct Scsi;
 
-type Stack<P> = Rc<Disk<Target<Rc<Spread<P>>>>>;
-
-/// The controller, and one disk per core.
+/// The controller, and the queues of the first core.
 pub struct ScsiDriver<P: HostPort> {
     controller: driver::Controller<P>,
-    disks: Vec<Stack<P>>,
     queues: Rc<Spread<P>>,
 }
 
@@ -55,30 +51,23 @@ pub fn spread_options(plan: &Plan) -> SpreadOptions {
     }
 }
 
-static ROW: Row = Row::of::<Scsi>();
+pub(super) static ROW: Row = Row {
+    name: "scsi",
+    summary: "SCSI over NVM Express",
+    stages: joined!(ABOVE_DRIVER, &["lock wait", "lock", "lock transfer"], COMMAND),
+    masks: None,
+    ends: Ends::of::<Scsi>(served_function),
+    ..nvme::ALONE
+}
+.with_parts(&[driver::SHARE_STAGES]);
 
 impl Interface for Scsi {
-    const ROW: &'static Row = &ROW;
-    const NAME: &'static str = "scsi";
-    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
-    const SUMMARY: &'static str = "SCSI over NVM Express";
-    const STAGES: &'static [&'static str] =
-        joined!(ABOVE_DRIVER, &["lock wait", "lock", "lock transfer"], COMMAND);
-    const PARTS: &'static [&'static [&'static str]] = &[driver::SHARE_STAGES];
-    const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
-    type Driver<P: HostPort> = ScsiDriver<P>;
-
-    fn register_bytes(plan: &Plan) -> u32 {
-        Nvme::register_bytes(plan)
+    fn front<P: DevicePort>() -> Front<P> {
+        Front::of_one(Nvme::front())
     }
 
-    const FAULTS: bool = true;
-
-    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
-        Nvme::start(port, store, plan, faults);
-    }
-
-    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<ScsiDriver<P>, InitError> {
+    /// The disks are one for each core.
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<Connected<P>, InitError> {
         let spread = spread_options(plan);
         let queues = spread.shape(ports.len() as u16).queues;
         let options = controller_options(plan, queues);
@@ -89,7 +78,7 @@ impl Interface for Scsi {
         for queues in spread.iter().cloned() {
             disks.push(scsi_disk(queues, identity).await?);
         }
-        Ok(ScsiDriver { controller, disks, queues: spread[0].clone() })
+        Ok(Connected::new(ScsiDriver { controller, queues: spread[0].clone() }, disks))
     }
 }
 
@@ -97,7 +86,7 @@ impl Interface for Scsi {
 ///
 /// # Errors
 /// The disk's class driver rejects the unit.
-pub async fn scsi_disk<D: BlockDevice>(
+pub(super) async fn scsi_disk<D: BlockDevice>(
     queues: D,
     identity: &driver::Identity,
 ) -> Result<Rc<Disk<Target<D>>>, InitError> {
@@ -120,18 +109,12 @@ fn unattached(error: AttachError) -> InitError {
     }
 }
 
-impl<P: HostPort> Driver<P> for ScsiDriver<P> {
-    type Disk = Stack<P>;
-
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.disks[number % self.disks.len()].clone()
+impl<P: HostPort> Driver for ScsiDriver<P> {
+    fn reset(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.controller.reset().await?) })
     }
 
-    async fn reset(&self) -> Result<(), DriverError> {
-        Ok(self.controller.reset().await?)
-    }
-
-    async fn stop(&self) -> Result<(), DriverError> {
-        Ok(self.controller.shutdown().await?)
+    fn stop(&self) -> Boxed<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(self.controller.shutdown().await?) })
     }
 }

@@ -6,9 +6,9 @@ use bus::sim::SimHost;
 use host::nvme::Queue;
 use host::{BlockDevice, Kind};
 use runtime::{Log, Rng};
-use testing::{in_sim, plan};
+use testing::{controller, in_sim, plan, queue};
 use wire::Lba;
-use world::interfaces::{Driver, Nvme};
+use world::interfaces::NVME;
 
 type Disk = Rc<Queue<SimHost>>;
 
@@ -148,14 +148,14 @@ async fn step(disk: &Disk, model: &mut Model, rng: &mut Rng, protected: bool) {
 #[test]
 fn random_commands_match_model() {
     for (seed, protection) in [(1, "0"), (2, "0"), (3, "1"), (4, "2"), (5, "3")] {
-        in_sim::<Nvme, ()>(&small(protection), Log::Off, async |_, driver, _| {
-            let disk = driver.disk(0);
+        in_sim(NVME, &small(protection), Log::Off, async |_, driver, _| {
+            let disk = queue(&driver);
             let mut rng = Rng::new(seed);
             let mut model = Model { fills: vec![0; BLOCKS], lost: vec![false; BLOCKS] };
             write(&disk, 0, &[0; BLOCKS]).await;
             for number in 0..400 {
                 if number == 200 {
-                    driver.controller().reset().await.expect("a reset");
+                    controller(&driver).reset().await.expect("a reset");
                 }
                 step(&disk, &mut model, &mut rng, protection != "0").await;
             }
@@ -166,8 +166,8 @@ fn random_commands_match_model() {
 /// Commands above the length limit are split, and an error names the LBA of the piece.
 #[test]
 fn long_commands_are_split() {
-    in_sim::<Nvme, ()>(&small("0"), Log::Off, async |_, driver, _| {
-        let disk = driver.disk(0);
+    in_sim(NVME, &small("0"), Log::Off, async |_, driver, _| {
+        let disk = queue(&driver);
         let all = disk.geometry().blocks;
         let (half, last) = (all / 2, all - 1);
         write(&disk, 0, &[7]).await;
@@ -189,8 +189,8 @@ fn long_commands_are_split() {
 
 #[test]
 fn invalid_commands_are_rejected_before_submission() {
-    in_sim::<Nvme, ()>(&small("0"), Log::Off, async |_, driver, _| {
-        let disk = driver.disk(0);
+    in_sim(NVME, &small("0"), Log::Off, async |_, driver, _| {
+        let disk = queue(&driver);
         let end = disk.geometry().blocks;
         let before = disk.counters();
         let kind = |result: Result<(), host::IoError>| result.expect_err("refused").kind;

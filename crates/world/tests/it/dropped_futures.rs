@@ -12,12 +12,12 @@ use bus::{Buffer, HostPort};
 use host::{BlockDevice, IoError};
 use plan::Plan;
 use runtime::{Either, Log, Rt, Span};
-use testing::{in_sim, plan};
+use testing::{in_sim, plan, queue};
 use wire::Lba;
 use workload::verify::Stamps;
-use world::interfaces::{Driver, Nvme};
+use world::interfaces::NVME;
 
-type Disk = <world::interfaces::NvmeDriver<SimHost> as Driver<SimHost>>::Disk;
+type Disk = Rc<host::nvme::Queue<SimHost>>;
 
 /// Bytes of a transfer: long enough for a PRP list, and for two pieces on the device.
 const BYTES: usize = 128 << 10;
@@ -150,8 +150,8 @@ async fn drop_one(rt: &Rt, disk: &Disk, kind: Kind, when: When, version: u32) ->
 fn operation_dropped_at_any_await_leaks_nothing() {
     for name in ["dc-express", "dc-express-linux"] {
         for kind in [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim] {
-            let awaits = in_sim::<Nvme, _>(&small(name), Log::Off, async |rt, driver, _| {
-                let disk = driver.disk(0);
+            let awaits = in_sim(NVME, &small(name), Log::Off, async |rt, driver, _| {
+                let disk = queue(&driver);
                 let mut polls = 0;
                 while !drop_one(&rt, &disk, kind, When::Polled(polls), polls + 1).await {
                     polls += 1;
@@ -169,8 +169,8 @@ fn operation_dropped_at_any_await_leaks_nothing() {
 #[test]
 fn operation_dropped_at_any_time_leaks_nothing() {
     for kind in [Kind::Read, Kind::Write, Kind::Trim] {
-        in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
-            let (disk, mut moment, mut version) = (driver.disk(0), Span::ZERO, 0);
+        in_sim(NVME, &small("dc-express"), Log::Off, async |rt, driver, _| {
+            let (disk, mut moment, mut version) = (queue(&driver), Span::ZERO, 0);
             loop {
                 version += 1;
                 if drop_one(&rt, &disk, kind, When::After(moment), version).await {
@@ -188,8 +188,8 @@ fn operation_dropped_at_any_time_leaks_nothing() {
 /// More operations than slots, so that some are dropped while they wait for a slot.
 #[test]
 fn operation_dropped_in_slot_wait_leaks_nothing() {
-    in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
-        let disk = driver.disk(0);
+    in_sim(NVME, &small("dc-express"), Log::Off, async |rt, driver, _| {
+        let disk = queue(&driver);
         let whole = take_all(&disk, 0).len();
         for polls in 0..12 {
             let ended = Rc::new(Cell::new(0));
@@ -216,8 +216,8 @@ fn operation_dropped_in_slot_wait_leaks_nothing() {
 /// An operation is dropped, and a reset follows at once.
 #[test]
 fn reset_returns_resources_of_dropped_operations() {
-    in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
-        let disk = driver.disk(0);
+    in_sim(NVME, &small("dc-express"), Log::Off, async |rt, driver, _| {
+        let disk = queue(&driver);
         let whole = take_all(&disk, 0).len();
         for polls in 0..8 {
             for kind in [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim] {

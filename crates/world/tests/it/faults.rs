@@ -5,7 +5,7 @@ use plan::Plan;
 use runtime::{Entry, Log, Span, Time};
 use testing::{operations, plan, work};
 use workload::pattern::OpKind;
-use world::interfaces::{DCX, Interface, NVME, Nvme, Row};
+use world::interfaces::{DCX, NVME, Row};
 use world::{self, Options, RunResult};
 
 /// Sequential reads at depth 1, each block once.
@@ -101,7 +101,7 @@ fn delay_fault_affects_only_selected_lba() {
         "other latencies are unchanged"
     );
     let shares = testing::shares(&seen.run_result.jobs[0].1, OpKind::Read);
-    let stage = Nvme::STAGES.iter().position(|stage| *stage == "fault").expect("a stage");
+    let stage = NVME.stages.iter().position(|stage| *stage == "fault").expect("a stage");
     let mean = Span::us(50).0 as f64 / 16.0;
     assert_eq!(
         (shares.stages_ps[stage], shares.unexplained_ps),

@@ -9,7 +9,7 @@ use testing::{Folder, clean, in_sim, only, plan, shares, simulate_by, work};
 use wire::nvme::registers::{self, Cap};
 use workload::pattern::OpKind;
 use world::device::MediumState;
-use world::interfaces::{DCX, FASTPATH, Interface, NVME, Nvme};
+use world::interfaces::{DCX, FASTPATH, NVME};
 use world::{self, Options, RunResult};
 
 /// All lengths over the whole drive, with overwrites.
@@ -172,7 +172,7 @@ fn flash_waits_have_named_stages() {
     let plan = flash(&[("medium.flash.start", "filled")]);
     let run_result = simulate_by(NVME, &plan, &work(MIXED), Options::default());
     let stage = |kind, name: &str| {
-        let place = Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
+        let place = NVME.stages.iter().position(|stage| *stage == name).expect("a stage");
         shares(only(&run_result), kind).stages_ps[place]
     };
     for name in ["die wait", "die", "channel"] {
@@ -245,7 +245,7 @@ fn flash_start_filled_and_steady_map_all_units() {
 fn ready_timeout_s(sets: &[(&str, &str)], name: &str) -> f64 {
     let plan = plan(name, sets);
     let register = async |_, _, host: SimHost| host.read32(registers::CAP).await;
-    let low = in_sim::<Nvme, _>(&plan, Log::Off, register);
+    let low = in_sim(NVME, &plan, Log::Off, register);
     f64::from(Cap::from_bits(low.into()).timeout_ms()) / 1000.0
 }
 

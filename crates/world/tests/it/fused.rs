@@ -12,7 +12,7 @@ use runtime::{LockPolicy, Log, Rng, Rt, Signal, Span};
 use testing::plan;
 use wire::Lba;
 use world::device::{Clock, Device, MediumState};
-use world::interfaces::{Interface, NVME, Nvme};
+use world::interfaces::NVME;
 
 type Disk = Rc<Queue<SimHost>>;
 
@@ -114,7 +114,7 @@ async fn contend(
 /// Runs `body` with a device of this plan and a started controller.
 fn with_controller(plan: &Plan, body: impl AsyncFnOnce(&Rt, &SimBus, &Controller<SimHost>)) {
     let rt = Rt::simulated(None, Log::Off);
-    let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
+    let spec = bus::sim::SimSpec { register_bytes: (NVME.register_bytes)(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     let kept = MediumState::new(plan).expect("a medium in memory");
     Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");

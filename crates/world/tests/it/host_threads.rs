@@ -15,7 +15,7 @@ use runtime::{Log, Rt, STD_CLOCK, Span};
 use testing::plan;
 use wire::Lba;
 use world::device::{Clock, Device, MediumState};
-use world::interfaces::{Interface, NVME, Nvme};
+use world::interfaces::NVME;
 
 const THREADS: usize = 2;
 const BLOCK: usize = 4096;
@@ -45,9 +45,9 @@ fn with_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool)) {
     let _turn = testing::turn();
     let sets = [("medium.capacity", "16 MiB"), ("device.queues", "2"), ("faults", faults)];
     let plan = plan("live", &sets);
-    let registers = Nvme::register_bytes(&plan);
+    let registers = (NVME.register_bytes)(&plan);
     let shared = Shared::between_threads(64 << 20, plan.host.memory_base, registers).unwrap();
-    let shared = shared.with_masks(Nvme::MASKS);
+    let shared = shared.with_masks(NVME.masks);
     let (there, dead) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {

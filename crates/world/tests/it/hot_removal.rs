@@ -12,7 +12,7 @@ use runtime::{Log, Rt, Span, Time};
 use wire::Lba;
 use wire::pci::{Bdf, class, offset};
 use world::in_virtual_time;
-use world::interfaces::{Driver, Nvme};
+use world::interfaces::NVME;
 
 const DEPTH: u64 = 32;
 const AFTER: Span = Span::us(300);
@@ -38,7 +38,7 @@ struct Seen {
 /// Runs `happens` during reads with [`DEPTH`] commands in flight.
 fn under_reads(completion: &str, happens: impl Fn(&SimBus) + 'static) -> Seen {
     let plan = plan(completion);
-    in_virtual_time::<Nvme, _>(&plan, Log::Off, async |rt: &Rt, bus: &SimBus, driver| {
+    in_virtual_time(NVME, &plan, Log::Off, 1, async |rt: &Rt, bus: &SimBus, driver| {
         let disk = driver.disk(0);
         let (good, left) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(DEPTH)));
         let errors = Rc::new(RefCell::new(Vec::new()));
@@ -126,7 +126,7 @@ fn closed_bridge_window_ends_reads_with_gone() {
 /// The simulated NVMe controller has its class code and is on the bus behind the root port.
 #[test]
 fn enumeration_assigns_bus_and_bar() {
-    in_virtual_time::<Nvme, _>(&plan("polled"), Log::Off, async |_: &Rt, bus: &SimBus, _| {
+    in_virtual_time(NVME, &plan("polled"), Log::Off, 1, async |_: &Rt, bus: &SimBus, _| {
         let topology = bus.topology().expect("a function");
         let function = Bdf::new(1, 0, 0);
         assert_eq!(topology.config_read(function, 8).await >> 8, class::NVME);

@@ -356,7 +356,7 @@ fn attack(row: &'static Row, off: Off) -> (Harm, Tried) {
     let stops: Vec<_> = extents
         .iter()
         .zip([&victims, &hostile])
-        .map(|(extent, shared)| extent.side.start(shared.device(&rt), Faults::none()))
+        .map(|(extent, shared)| (extent.side)(shared.device(&rt), Faults::none()))
         .collect();
     if off.memory {
         hostile.also(&victims.host_memory);

@@ -9,7 +9,7 @@ use wire::Lba;
 use workload::job::Job;
 use workload::pattern::{OpKind, Ops, Target};
 use world::Options;
-use world::interfaces::{BLOCK, DCX, Driver, FASTPATH, Interface, NVME, Nvme, Row};
+use world::interfaces::{BLOCK, DCX, FASTPATH, NVME, Row};
 
 /// Time of a byte on Gen2 x4, ps: 5 GT/s, 8b/10b, four lanes.
 const BYTE: u64 = 500;
@@ -104,7 +104,8 @@ fn read_stages_match_schedule_without_unexplained_time() {
     let job = "[one]\nrw=randread\nbs=4k\nsize=256m\nnumber_ios=500\n";
     let run_result = simulate(&plan, &work(job));
     let shares = shares(only(&run_result), OpKind::Read);
-    let found: Vec<_> = Nvme::STAGES
+    let found: Vec<_> = NVME
+        .stages
         .iter()
         .copied()
         .zip(shares.stages_ps.iter().copied())
@@ -166,7 +167,7 @@ fn reads_of_same_bank_queue_and_of_two_banks_overlap() {
     let slow = "{ value = \"2 us\", source = \"assumed\" }";
     let plan = plan("dc-express", &[("host.poll", free), ("medium.timing.first_byte", slow)]);
     let ends = |second: u64| {
-        in_sim::<Nvme, _>(&plan, Log::Off, async |rt, driver, _| {
+        in_sim(NVME, &plan, Log::Off, async |rt, driver, _| {
             let disk = driver.disk(0);
             let begun = rt.now();
             let done = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
@@ -259,7 +260,7 @@ fn littles_law_holds_to_the_picosecond() {
         let run_result = simulate_with(&plan(name, &[free]), &work(&job), options);
         let job_result = only(&run_result);
         let shares = shares(job_result, OpKind::Write);
-        let stages = Nvme::STAGES.iter().zip(&shares.stages_ps);
+        let stages = NVME.stages.iter().zip(&shares.stages_ps);
         let inside: f64 =
             stages.filter(|(name, _)| !OUTSIDE.contains(name)).map(|(_, ps)| ps * 2000.0).sum();
         let counted = time_in_device(&log.entries(), 2000);
@@ -361,7 +362,7 @@ fn bank_wait_matches_pollaczek_khinchine() {
         work.jobs = vec![few];
         let run_result = simulate(&plan, &work);
         let shares = shares(only(&run_result), OpKind::Read);
-        let stage = |name| Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
+        let stage = |name| NVME.stages.iter().position(|stage| *stage == name).expect("a stage");
         let waited =
             shares.stages_ps[stage("media wait")] + shares.stages_ps[stage("queueing delay")];
         println!(

@@ -3,11 +3,11 @@
 use host::BlockDevice;
 use plan::Plan;
 use runtime::{Log, Span};
-use testing::mailbox::Mailbox;
+use testing::mailbox::MAILBOX;
 use testing::{clean, in_sim, only, plan, shares, work};
 use wire::Lba;
 use workload::pattern::OpKind;
-use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
+use world::interfaces::{NVME, Row};
 use world::{self, Options, RunResult};
 
 /// Concurrent writes, reads and flushes, verified. Lengths exceed the maximum of one command, and the region
@@ -35,7 +35,7 @@ fn mailbox_reads_verify_in_virtual_time() {
     ] {
         let plan = plan(name, sets);
         let work = work(VERIFIED);
-        verified(world::simulate(Mailbox::ROW, &plan, &work, Options::default()));
+        verified(world::simulate(MAILBOX, &plan, &work, Options::default()));
         verified(world::simulate(NVME, &plan, &work, Options::default()));
     }
 }
@@ -44,7 +44,7 @@ fn mailbox_reads_verify_in_virtual_time() {
 fn mailbox_reads_verify_live() {
     let plan = plan("live", &[("medium.capacity", "64 MiB")]);
     let work = work(VERIFIED);
-    verified(world::live_in_threads(Mailbox::ROW, &plan, &work, Options::default()));
+    verified(world::live_in_threads(MAILBOX, &plan, &work, Options::default()));
     verified(world::live_in_threads(NVME, &plan, &work, Options::default()));
 }
 
@@ -53,14 +53,14 @@ fn mailbox_reads_verify_in_any_task_order() {
     let plan = plan("dc-express", &[]);
     for seed in 0..4 {
         let options = Options { shuffle: Some(seed), ..Options::default() };
-        verified(world::simulate(Mailbox::ROW, &plan, &work(VERIFIED), options));
+        verified(world::simulate(MAILBOX, &plan, &work(VERIFIED), options));
     }
 }
 
 #[test]
 fn mailbox_errors_reach_caller_with_lba() {
     let plan = plan("dc-express", &[]);
-    in_sim::<Mailbox, _>(&plan, Log::Off, async |_, driver, _| {
+    in_sim(MAILBOX, &plan, Log::Off, async |_, driver, _| {
         let disk = driver.disk(0);
         let past = Lba(disk.geometry().blocks - 1);
         let (_, result) = disk.read(past, disk.buffer(1024).unwrap()).await;
@@ -90,7 +90,7 @@ fn stages(row: &'static Row, plan: &Plan) -> Vec<(&'static str, Span)> {
 #[test]
 fn mailbox_read_is_faster_than_nvme_with_equal_shared_stages() {
     let plan = plan("dc-express", &[]);
-    let (nvme, mailbox) = (stages(NVME, &plan), stages(Mailbox::ROW, &plan));
+    let (nvme, mailbox) = (stages(NVME, &plan), stages(MAILBOX, &plan));
     let mut names: Vec<_> = mailbox.iter().map(|(name, _)| *name).collect();
     for (index, (name, _)) in nvme.iter().enumerate() {
         if !names.contains(name) {
@@ -101,7 +101,7 @@ fn mailbox_read_is_faster_than_nvme_with_equal_shared_stages() {
         parts.iter().find(|(part, _)| *part == name).map_or(Span::ZERO, |(_, span)| *span)
     };
     println!("4 KiB reads at depth 1, {}, in microseconds", plan.name);
-    println!("{:<24} {:>8} {:>8}", "", Nvme::NAME, Mailbox::NAME);
+    println!("{:<24} {:>8} {:>8}", "", NVME.name, MAILBOX.name);
     for name in names {
         let (a, b) = (of(&nvme, name), of(&mailbox, name));
         if a > Span::ZERO || b > Span::ZERO {

@@ -7,9 +7,9 @@ use host::nvme::Queue;
 use host::{BlockDevice, Kind};
 use plan::Plan;
 use runtime::Log;
-use testing::{in_sim, plan};
+use testing::{controller, in_sim, plan, queue};
 use wire::{Lba, Nsid};
-use world::interfaces::{Driver, Nvme};
+use world::interfaces::NVME;
 
 async fn moved(queue: &Rc<Queue<SimHost>>, lba: u64, write: Option<u8>) -> Result<Vec<u8>, Kind> {
     let bytes = queue.geometry().block_bytes as usize;
@@ -27,8 +27,8 @@ async fn moved(queue: &Rc<Queue<SimHost>>, lba: u64, write: Option<u8>) -> Resul
 #[test]
 fn each_namespace_is_a_block_device() {
     let plan = plan("live", &[("device.namespaces", "3"), ("medium.capacity", "24 MiB")]);
-    in_sim::<Nvme, ()>(&plan, Log::Off, async |_, driver, _| {
-        let (controller, first) = (driver.controller(), driver.disk(0));
+    in_sim(NVME, &plan, Log::Off, async |_, driver, _| {
+        let (controller, first) = (controller(&driver), queue(&driver));
         assert_eq!(controller.active_namespaces().await.unwrap(), [1, 2, 3].map(Nsid));
         let mut disks = vec![first.clone()];
         for nsid in [2, 3] {

@@ -3,7 +3,7 @@
 use plan::Plan;
 use testing::{clean, only, operations, plan, shares, simulate_with, whole_ps, work};
 use workload::OpKind;
-use world::interfaces::{Interface, NVME, Nvme, Row};
+use world::interfaces::{NVME, Row};
 use world::work::Work;
 use world::{self, Options};
 
@@ -91,7 +91,7 @@ fn single_sgl_descriptor_saves_prp_list_fetch() {
         let plan = plan("gen4", &[("host.sgl", sgl)]);
         let run_result = clean(simulate_with(&plan, &work(job), Options::default()));
         let job_result = only(&run_result);
-        let stages = Nvme::STAGES.iter().zip(shares(job_result, OpKind::Read).stages_ps);
+        let stages = NVME.stages.iter().zip(shares(job_result, OpKind::Read).stages_ps);
         // The read request to host memory, and the list's transfer back.
         let fetch = stages.filter(|(stage, _)| ["host read", "prp list"].contains(stage));
         (whole_ps(job_result, OpKind::Read).0, fetch.map(|(_, ps)| ps as u64).sum::<u64>())

@@ -20,7 +20,7 @@ use runtime::{Either, Log, Rng, Rt, Span, race};
 use testing::{operations, plan, turn, work};
 use wire::Lba;
 use world::device::{Clock, Device, MediumState};
-use world::interfaces::{BLOCK, DCX, Dcx, Driver, FASTPATH, HOST_FLASH, Interface, NVME, Row};
+use world::interfaces::{BLOCK, DCX, FASTPATH, HOST_FLASH, NVME, Row};
 use world::{Options, RunError, RunResult};
 
 /// Few blocks, so that what lies in a buffer is often of the same blocks.
@@ -202,14 +202,14 @@ fn with_pauses(seed: u64, impatient: bool) -> u64 {
     let sets = [EACH, &[("dcx.max_latency", latency), ("host.retries", "0")]].concat();
     let plan = plan("dc-express", &sets);
     let rt = Rt::simulated(None, Log::Off);
-    let spec = SimSpec { register_bytes: Dcx::register_bytes(&plan), ..plan.sim_spec() };
+    let spec = SimSpec { register_bytes: (DCX.register_bytes)(&plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     rt.pause_tasks(Rng::for_part(seed, "pauses"));
     let state = MediumState::new(&plan).expect("a medium in memory");
     let device = Device::start(DCX, bus.device(), state, Clock::Virtual, &plan);
     device.expect("a plan with timing");
     let wrong = rt.block_on(async {
-        let driver = Dcx::connect(vec![bus.host(0)], &plan).await.expect("the device is there");
+        let driver = DCX.connect(vec![bus.host(0)], &plan).await.expect("the device is there");
         match impatient {
             false => wrong_reads(&rt, Rc::new(driver.disk(0)), seed, 200).await,
             true => {

@@ -6,13 +6,15 @@ use host::nvme::{Controller, Options, Protect, Queue, QueueOptions};
 use host::{BlockDevice, InitError, IoError, Kind};
 use plan::Plan;
 use runtime::{Log, Rng, Rt, Span};
-use testing::{clean, in_sim, only, operations, plan, shares, simulate_with, work};
+use testing::{
+    clean, controller, in_sim, only, operations, plan, queue, shares, simulate_with, work,
+};
 use wire::Lba;
 use wire::nvme::pi::Tag;
 use wire::nvme::status::Status;
 use workload::OpKind;
 use world::device::{Clock, Device, MediumState};
-use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
+use world::interfaces::{NVME, Row};
 use world::work::Work;
 
 /// A plan with a namespace of 16 MiB, this protection type and these `faults`; `by` is `host` or `device`,
@@ -66,8 +68,8 @@ struct Met {
 /// the number of wrong reads.
 fn script(kind: &str, by: &str, fault: &str, validate: bool) -> (Met, u32) {
     let faults = format!(r#"[{{ name = "x", {fault}, one_in = 4 }}]"#);
-    in_sim::<Nvme, _>(&protected("gen4", kind, by, &faults), Log::Off, async |_, driver, _| {
-        let (disk, mut rng, mut met, mut wrong) = (driver.disk(0), Rng::new(3), Met::default(), 0);
+    in_sim(NVME, &protected("gen4", kind, by, &faults), Log::Off, async |_, driver, _| {
+        let (disk, mut rng, mut met, mut wrong) = (queue(&driver), Rng::new(3), Met::default(), 0);
         let block = disk.geometry().block_bytes as usize;
         let mut model = vec![vec![0_u8; block]; BLOCKS];
         // Write all blocks first: protection information of unwritten blocks is not checked.
@@ -81,7 +83,7 @@ fn script(kind: &str, by: &str, fault: &str, validate: bool) -> (Met, u32) {
         }
         for number in 0..400 {
             if number % 100 == 99 {
-                driver.controller().reset().await.expect("a reset");
+                controller(&driver).reset().await.expect("a reset");
             }
             let first = rng.below(BLOCKS as u64) as usize;
             let blocks = 1 + rng.below((BLOCKS - first).min(9) as u64) as usize;
@@ -205,7 +207,7 @@ fn guard_stage_takes_plan_cost() {
         let job = work("[one]\nrw=read\nbs=4k\nsize=64k\nnumber_ios=16\n");
         let plan = protected("gen4", "1", by, "[]");
         let run_result = clean(simulate_with(&plan, &job, world::Options::default()));
-        let stages = Nvme::STAGES.iter().zip(shares(only(&run_result), OpKind::Read).stages_ps);
+        let stages = NVME.stages.iter().zip(shares(only(&run_result), OpKind::Read).stages_ps);
         let guard: f64 = stages.filter(|(stage, _)| **stage == "guard").map(|(_, ps)| ps).sum();
         (guard, run_result)
     };
@@ -216,7 +218,7 @@ fn guard_stage_takes_plan_cost() {
 /// A device of this plan, and a host port to it.
 fn device(plan: &Plan) -> (Rt, SimHost) {
     let rt = Rt::simulated(None, Log::Off);
-    let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
+    let spec = bus::sim::SimSpec { register_bytes: (NVME.register_bytes)(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     let kept = MediumState::new(plan).expect("a medium in memory");
     Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");

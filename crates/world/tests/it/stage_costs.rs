@@ -350,7 +350,7 @@ fn halving_a_stage_changes_latency_by_its_share() {
         seen.extend(check(case, &mut broken));
     }
     for row in all() {
-        for stage in row.stages.iter().chain(row.array.map_or(&[][..], |array| array.stages)) {
+        for stage in row.stages.iter().chain(row.array().map_or(&[][..], |array| array.stages)) {
             let has_key = keys_of(row, stage).is_some();
             let has_reason = NO_KEY.iter().any(|(stages, _)| stages.contains(stage));
             if has_key == (has_reason || [POLL, PICKUP].contains(stage)) {

@@ -12,7 +12,6 @@ use host::BlockDevice;
 use runtime::Rng;
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
-use world::interfaces::Driver;
 
 use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use crate::common::{Folder, plan};
@@ -44,7 +43,7 @@ fn flushed_data_survives_server_kill() {
                 server.kill();
                 killed = Some(Instant::now());
             };
-            write_until_killed(rt, driver.disk(0), kept, after, kill).await
+            write_until_killed(rt, Rc::new(driver.disk(0)), kept, after, kill).await
         });
         // Every writer has failed with an error, and has ended.
         let noticed = killed.expect("it was killed").elapsed();

@@ -8,7 +8,7 @@ use bus::vfio_user::Sharing;
 use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK};
 use wire::pci::FunctionKind;
-use world::interfaces::{Interface, Nvme};
+use world::interfaces::{Connected, NVME};
 
 use crate::common::{CommandOutput, Folder, assert_verified, doorbell, mixed, output_of};
 use crate::vfio_user::env_or;
@@ -35,7 +35,7 @@ pub fn driven<T>(
     plan: &Plan,
     socket: &std::path::Path,
     sharing: Sharing,
-    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
+    body: impl AsyncFnOnce(Rt, Connected<LiveHost>) -> T,
 ) -> T {
     let bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
     let connection =
@@ -44,7 +44,7 @@ pub fn driven<T>(
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let host = connection.host(&rt);
     let result = rt.block_on(async {
-        let driver = Nvme::connect(vec![host], plan).await.expect("the device is there");
+        let driver = NVME.connect(vec![host], plan).await.expect("the device is there");
         body(rt.clone(), driver).await
     });
     rt.drop_tasks();
@@ -78,7 +78,6 @@ fn verified_io_polled_with_interrupts_and_under_resets() {
 #[test]
 fn verified_io_with_unshared_driver_memory() {
     use host::BlockDevice;
-    use world::interfaces::Driver;
     let folder = Folder::new("vfu-unshared");
     let server = serve(&folder, None);
     let sets = [("medium.block", "512 B"), ("host.memory", "64 MiB")];

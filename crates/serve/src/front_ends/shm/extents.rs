@@ -107,7 +107,7 @@ async fn session(
     let mut refusals = Refusals::new(extent, refused);
     let (_turn, (plan, seen)) = (drive.turn(), drive.plan());
     let faults = device.faults_of_one(&plan, drive.is_watched());
-    let stop = extent.side.start(shared.device(&rt), faults.clone());
+    let stop = (extent.side)(shared.device(&rt), faults.clone());
     let how = match client.welcome() {
         Ok(()) => {
             let is_over = until(&rt, || {

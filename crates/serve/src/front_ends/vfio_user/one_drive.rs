@@ -47,13 +47,8 @@ impl Controllers {
     /// Starts the controller of the socket in this place, from 0.
     fn start(&self, place: usize, port: VfioUserDevice, faults: Rc<Faults>) -> Stop {
         match self {
-            Controllers::Sharing(shared) => {
-                let controller = shared.start(place as u16 + 1, port, faults);
-                Box::new(move || controller.stop())
-            }
-            Controllers::Divided(_) => {
-                self.extent(place).expect("one for each socket").side.start(port, faults)
-            }
+            Controllers::Sharing(shared) => shared.start(place as u16 + 1, port, faults),
+            Controllers::Divided(extents) => (extents[place].side)(port, faults),
         }
     }
 

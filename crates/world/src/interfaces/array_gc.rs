@@ -1,14 +1,28 @@
-//! Coordination of garbage collection across the members of an array whose FTLs are on the host.
+//! Garbage collection of the members of an array: which of them collects when.
 //!
-//! A member that collects is slow, and so is every request with a part on it. With `InTurn` at most one
-//! member is slow at a time; with `Together` all members are slow at the same time. A collector always runs
-//! if writes would stall otherwise.
+//! A member that collects is slow, and so is every request with a part on it. If the FTLs are on the host, a
+//! coordinator leads them: with `InTurn` at most one member is slow at a time; with `Together` all members
+//! are slow at the same time. A collector always runs if writes would stall otherwise. With windows one
+//! member at a time collects ahead of need:
+//!
+//! ```text
+//!   member 0  ▓▓▓▓░░░░░░░░░░░░▓▓▓▓░░░░░░░░      ▓ collects early: its window
+//!   member 1  ░░░░▓▓▓▓░░░░░░░░░░░░▓▓▓▓░░░░      ░ collects only if writes would wait
+//!   member 2  ░░░░░░░░▓▓▓▓░░░░░░░░░░░░▓▓▓▓
+//! ```
+//!
+//! Windows are also for members that control their collection themselves and do not report it: the plan is
+//! all that they have to agree on, as drives with NVMe's Predictable Latency Mode agree on deterministic
+//! windows. Their clocks are one clock here.
 
-use ftl::policy::GcControl;
+use std::rc::Rc;
+
+use ::flash::collections::Collections as Directed;
+use ftl::policy::{GcControl, Window};
 use runtime::{Rt, Span};
 
-use super::windows;
-use plan::{Array, Collections};
+use crate::medium::Reach;
+use plan::{Array, Collections, Plan};
 
 /// Garbage collector of one member's FTL.
 pub struct Collector {
@@ -34,7 +48,7 @@ pub(super) fn start(rt: &Rt, collectors: Vec<Collector>, array: &Array) {
             for (member, collector) in (0..).zip(collectors) {
                 let of_one = Array { member, ..array.clone() };
                 let window = of_one.window().expect("members collect in windows");
-                rt.spawn(windows::follow(rt.clone(), window, collector.control));
+                rt.spawn(follow(rt.clone(), window, collector.control));
             }
         }
     }
@@ -86,5 +100,30 @@ async fn together(rt: Rt, collectors: Vec<Collector>) {
             working = works;
         }
         rt.sleep(POLL).await;
+    }
+}
+
+/// Lets the flash software of a member collect in its windows, if the plan has any.
+pub(super) fn follow_windows(rt: &Rt, medium: &Reach, plan: &Plan) {
+    let Some(window) = plan.array.as_ref().and_then(Array::window) else { return };
+    let drives: Vec<Rc<dyn Directed>> = match medium {
+        // A part is of a client, and shared blocks are of threads: neither is in an array.
+        Reach::Blocks(_) | Reach::Part(_) | Reach::Shared(_) => return,
+        Reach::Flash(drive) => vec![drive.clone()],
+        Reach::Bridged(bridge) => {
+            bridge.controllers().map(|drive| drive.clone() as Rc<dyn Directed>).collect()
+        }
+    };
+    let control = move |to| drives.iter().for_each(|drive| drive.lead(to));
+    rt.spawn(follow(rt.clone(), window, control));
+}
+
+/// Passes what is allowed in each part of the cycle. To a member that is not ready it has no effect; the next
+/// change has.
+async fn follow(rt: Rt, window: Window, control: impl Fn(GcControl)) {
+    loop {
+        let (is_open, until) = window.at(rt.now());
+        control(if is_open { GcControl::Early(window.early) } else { GcControl::Held });
+        rt.sleep_until(until).await;
     }
 }
