@@ -381,7 +381,8 @@ impl HostSide {
     }
 
     /// Wakes the waits for these bytes of host memory.
-    #[inline]
+    // Forced, as the compiler leaves it out at times; it is called for every packet.
+    #[inline(always)]
     fn changed(&self, rt: &Rt, at: u64, bytes: u64) {
         for watch in self.watches.borrow_mut().iter_mut().flatten() {
             if watch.begin < at + bytes
