@@ -64,8 +64,8 @@ def speed(before, after):
 
 
 def verdict_line(name, verdict, took, budget, pace, worked=None, beside=False):
-    """A line of the summary. `took`, `budget` and `worked`, the processor time on all cores, are hundredths of a
-    minute; `pace` is the machine's speed.
+    """A line of the summary. `took`, `budget` and `worked`, the processor time on all cores, are hundredths of
+    a minute; `pace` is the machine's speed.
 
     A part of the background shares its cores, so that its time says little of its budget.
     """

@@ -33,7 +33,8 @@ VENV, MIRI = "a Python that makes virtual environments", "a nightly Rust with Mi
 COMPONENTS = "rustfmt and clippy"
 EXAMPLES, EXAMPLES_AT = "fio's example jobs", Path("/usr/share/doc/fio/examples")
 
-APT = ("apt-get", "-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3", "-o", "Acquire::http::Timeout=60")
+APT = ("apt-get", "-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3",
+       "-o", "Acquire::http::Timeout=60")
 INSTALL = ("install", "--yes", "--no-install-recommends")
 # A configuration file that somebody changed stays, and no question is asked about it.
 KEEP_FILES = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
@@ -55,13 +56,15 @@ HUGE_PAGES_WANTED = 8
 
 def environment():
     """Of commands here. A toolchain that is missing is not installed by looking for it."""
-    return os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUSTUP_AUTO_INSTALL": "0", "RUST_BACKTRACE": "0"}
+    return os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUSTUP_AUTO_INSTALL": "0",
+                         "RUST_BACKTRACE": "0"}
 
 
 def quiet(*words):
     """Whether a command succeeds."""
     try:
-        return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL,
                               env=environment(), check=False, timeout=120).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -73,7 +76,8 @@ def miri():
         return False
     try:
         root = subprocess.run(["rustc", "+nightly", "--print", "sysroot"], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=True, timeout=120, env=environment()).stdout.strip()
+                              capture_output=True, text=True, check=True, timeout=120,
+                              env=environment()).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return False
     return (Path(root) / "lib/rustlib/src/rust/library/std").is_dir()
@@ -190,7 +194,7 @@ class Installer:
 
 
 def huge_pages(say, file=HUGE_PAGES, root=None):
-    """Reserves the few huge pages that tests of peers with such memory use; without them they are left out."""
+    """Reserves the few huge pages that tests of peers with such memory use; else those are left out."""
     root = os.geteuid() == 0 if root is None else root
     try:
         if int(file.read_text(encoding="ascii")) > 0:

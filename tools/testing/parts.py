@@ -56,8 +56,8 @@ def check_docs():
 
 
 def check_no_std():
-    for package in ("doorbell-wire", "doorbell-runtime", "doorbell-bus", "doorbell-host", "doorbell-array", "doorbell-scsi",
-                    "doorbell-host-flash"):
+    for package in ("doorbell-wire", "doorbell-runtime", "doorbell-bus", "doorbell-host", "doorbell-array",
+                    "doorbell-scsi", "doorbell-host-flash"):
         # A target directory of its own: other features, other flags.
         run(f"cargo build --locked -p {package} --no-default-features --target-dir target/no-std",
             RUSTFLAGS="-D warnings")
@@ -74,7 +74,7 @@ def check_bare():
 
 
 def packages_of_python(venv, requirements):
-    """The programs of a virtual environment with these packages, installed where their versions are others."""
+    """The programs of a virtual environment with these packages, installed if their versions are others."""
     pinned, installed = Path(requirements).read_bytes(), Path(venv) / "requirements.txt"
     if not installed.exists() or installed.read_bytes() != pinned:
         try:
@@ -103,8 +103,8 @@ def python_sources():
 
 
 def check_tools():
-    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words", "peers",
-                 "alternate"):
+    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches", "words",
+                 "peers", "alternate"):
         run(f"tools/{tool} --self-test")
     try_to("tools/patches --check")
     sources = list(python_sources())
@@ -198,11 +198,12 @@ def check_heavy():
     run("cargo test --locked --no-fail-fast -p doorbell -p doorbell-world -p doorbell-campaign"
         " -p doorbell-plan -p doorbell-papers -p doorbell-fnvme -p doorbell-functions --profile heavy",
         "--config", 'profile.heavy.inherits="release"',
-        "--config", "profile.heavy.lto=false", "--config", "profile.heavy.codegen-units=16", DOORBELL_HEAVY="1")
+        "--config", "profile.heavy.lto=false", "--config", "profile.heavy.codegen-units=16",
+        DOORBELL_HEAVY="1")
 
 
 def check_fnvme():
-    # The C API: compiled as C, run under the sanitizers and under valgrind, and the example as a user builds it.
+    # The C API: compiled as C, run under the sanitizers and under valgrind; the example as a user builds it.
     crate, out = "crates/fnvme", "target/fnvme"
     strict = "-std=c11 -Wall -Wextra -Werror"
     flags = f"{strict} -g -O1 -I{crate}/include"
@@ -214,7 +215,8 @@ def check_fnvme():
     run(f"{out}/suite-sanitized")
     run(f"{crate}/install {out}/prefix --debug")
     if has("pkg-config"):
-        installed = output_of("pkg-config --cflags --libs fnvme", PKG_CONFIG_PATH=f"{out}/prefix/lib/pkgconfig")
+        installed = output_of("pkg-config --cflags --libs fnvme",
+                              PKG_CONFIG_PATH=f"{out}/prefix/lib/pkgconfig")
         run(f"gcc {strict} {crate}/examples/hello.c {installed} -o {out}/hello")
         said = output_of(f"{out}/hello", LD_LIBRARY_PATH=f"{out}/prefix/lib").rstrip("\n")
         if said != "hello, drive":
@@ -227,11 +229,12 @@ def check_fnvme():
     run(f"python3 {crate}/tests/devices.py {out}/hello-static target/debug/doorbell target/debug/libfnvme.so")
     run(f"python3 {crate}/tests/python_suite.py", FNVME_LIBRARY=f"{out}/prefix/lib/libfnvme.so")
     # The installed module finds its library.
-    run("python3", "-c", "import fnvme; fnvme.attach('memory:64m'); fnvme.Area(1 << 20).close(); fnvme.detach()",
+    run("python3", "-c",
+        "import fnvme; fnvme.attach('memory:64m'); fnvme.Area(1 << 20).close(); fnvme.detach()",
         PYTHONPATH=f"{out}/prefix/lib/python")
     run("tools/release --self-test")
-    run(f"gcc {flags} {crate}/tests/c/suite.c -L{out}/prefix/lib -lfnvme", f"-Wl,-rpath,{os.getcwd()}/{out}/prefix/lib",
-        "-lpthread", "-o", f"{out}/suite")
+    run(f"gcc {flags} {crate}/tests/c/suite.c -L{out}/prefix/lib -lfnvme",
+        f"-Wl,-rpath,{os.getcwd()}/{out}/prefix/lib", "-lpthread", "-o", f"{out}/suite")
     if has("fio"):
         run("tools/fio-matrix target/debug/libdoorbell_fio.so 1m")
         try_to(f"tools/fio-nbd {DEBUG} 1m")
@@ -242,13 +245,14 @@ def check_fnvme():
 
 
 def check_python():
-    # The wheel, as a user installs it: types, tests, and the examples. Debug, in the target directory of the others.
+    # The wheel, as a user installs it: types, tests, and the examples. Debug, in the common target directory.
     crate, venv = Path("crates/python"), Path("target/python-venv")
     packages_of_python(venv, crate / "requirements.txt")
     debug_build()
     wheels = Path("target/python")
     shutil.rmtree(wheels, ignore_errors=True)
-    run(f"{venv}/bin/maturin build --quiet --locked --profile dev --strip --manifest-path {crate}/Cargo.toml --out {wheels}")
+    run(f"{venv}/bin/maturin build --quiet --locked --profile dev --strip",
+        f"--manifest-path={crate}/Cargo.toml", f"--out={wheels}")
     wheel = next(wheels.glob("doorbell_ssd-*-abi3-*.whl"))
     run(f"{venv}/bin/pip install --quiet --no-deps --no-index --force-reinstall", str(wheel))
     run(f"{venv}/bin/mypy --config-file {crate}/pyproject.toml -p doorbell_ssd")

@@ -119,7 +119,7 @@ def end(process, own_group, number):
 
 
 def end_with_parent():
-    """Called in a child that leads a session: it and its group end when it is told to or when its parent ends."""
+    """Called in a child that leads a session: it and its group end when told to, or with its parent."""
     if os.getpgrp() != os.getpid():
         return
 

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 from pathlib import Path
 
 from . import budget, choice, needs, output, processes, steps
 from .parts import PARTS
-from .session import (BACKGROUND, FAILED, FOREGROUND, PARTLY, PARTLY_STATUS, PASSED, SKIPPED, SKIPPED_STATUS, Part,
-                      Session, reasons_file)
+from .session import (BACKGROUND, FAILED, FOREGROUND, PARTLY, PARTLY_STATUS, PASSED, SKIPPED,
+                      SKIPPED_STATUS, Part, Session, reasons_file)
 
 TOOLS = Path(__file__).resolve().parent.parent
 
@@ -21,8 +22,8 @@ class Budgets(unittest.TestCase):
     """Minutes, and the machine's speed."""
 
     def test_minutes_are_read(self):
-        for text, expected in (("0.25", 25), ("0.5", 50), ("2", 200), ("11.25", 1125), ("1.05", 105), ("0.08", 8),
-                               ("08.09", 809), ("0", 0)):
+        for text, expected in (("0.25", 25), ("0.5", 50), ("2", 200), ("11.25", 1125), ("1.05", 105),
+                               ("0.08", 8), ("08.09", 809), ("0", 0)):
             self.assertEqual(budget.hundredths(text), expected, text)
         for text in ("", ".", "1.", ".5", "1.234", "a", "-1", "1 2", "1\n", "١"):
             with self.assertRaises(ValueError, msg=text):
@@ -46,7 +47,8 @@ class Budgets(unittest.TestCase):
                                "  warning: over its budget")
         self.assertTrue(budget.verdict_line("part", PASSED, 110, 100, 80).endswith(",  1.25 at this speed"))
         self.assertIn("warning", budget.verdict_line("part", PASSED, 110, 105, 200))
-        self.assertIn(" 1.00 at this speed,  1.95 of CPU", budget.verdict_line("part", PASSED, 110, 100, 100, 195))
+        self.assertIn(" 1.00 at this speed,  1.95 of CPU", 
+                      budget.verdict_line("part", PASSED, 110, 100, 100, 195))
         beside = budget.verdict_line("part", PASSED, 110, 100, 100, beside=True)
         self.assertTrue(beside.endswith("at this speed  in the background"), beside)
 
@@ -107,6 +109,21 @@ class Choice(unittest.TestCase):
         for begin, parts in choice.CONCERNS.items():
             self.assertLessEqual(set(parts), known, begin)
             self.assertTrue(any(TOOLS.parent.glob(begin.rstrip("/") + "*")), begin)
+
+    def test_a_crate_concerns_the_parts_of_the_programs_that_use_it(self):
+        workspace = tomllib.loads((TOOLS.parent / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]
+        folders = {name: of["path"] for name, of in workspace["dependencies"].items() if "path" in of}
+        for manifest, part in (("fuzz", "fuzz"), ("examples/bare", "bare"), ("examples/boot", "guest"),
+                               ("crates/python", "python"), ("crates/fnvme", "fnvme"),
+                               ("crates/fio-engine", "fnvme"), ("crates/rtl-command", "rtl"),
+                               ("crates/qemu", "guest"), ("crates/papers", "papers")):
+            text = (TOOLS.parent / manifest / "Cargo.toml").read_text(encoding="utf-8")
+            used = [folders[name] for name in tomllib.loads(text)["dependencies"] if name in folders]
+            self.assertTrue(used, manifest)
+            for folder in used:
+                concerned = choice.concerned(f"{folder}/src/lib.rs")
+                self.assertTrue(concerned is None or part in concerned,
+                                f"{folder} without {part}, for {manifest}")
 
     def test_git_that_cannot_tell(self):
         self.assertIsNone(choice.changed("no-such-commit", TOOLS.parent))
@@ -179,7 +196,8 @@ class Sessions(unittest.TestCase):
     def test_a_part_that_cannot_be_run_has_failed_in_either_column(self):
         for column in ("foreground", BACKGROUND):
             for error in (OSError("no such program"), KeyError("anything")):
-                good = self.session((Part("a", "1", column=column), error), (Part("b", "1", column=column), PASS))
+                good = self.session((Part("a", "1", column=column), error),
+                                    (Part("b", "1", column=column), PASS))
                 self.assertFalse(good)
                 self.assertEqual(self.verdicts, {"a": FAILED, "b": PASSED})
 
@@ -199,7 +217,8 @@ class Sessions(unittest.TestCase):
         later = Part("c", "1", after=("b", "not in this session"))
         self.assertFalse(self.session((Part("b", "1", column=BACKGROUND), FAIL), (later, PASS)))
         self.assertEqual(self.ran.results["c"].reasons, ["needs b, which failed"])
-        self.assertTrue(self.session((Part("b", "1", column=BACKGROUND), "import time; time.sleep(0.5)"), (later, PASS)))
+        used = Part("b", "1", column=BACKGROUND)
+        self.assertTrue(self.session((used, "import time; time.sleep(0.5)"), (later, PASS)))
         self.assertGreater(self.ran.results["c"].took + 1, budget.since(time.monotonic() - 0.4))
 
     def test_what_is_left_out_is_neither_passed_nor_failed(self):
@@ -218,7 +237,8 @@ class Sessions(unittest.TestCase):
         self.assertIn("line 0 ", self.out.text)
 
     def test_a_foreground_part_prints_all_it_said(self):
-        self.session((Part("a", "1"), "import os\nfor n in range(9000): os.write(1 + n % 2, b'%d \\xff\\n' % n)\n"
+        self.session((Part("a", "1"),
+                      "import os\nfor n in range(9000): os.write(1 + n % 2, b'%d \\xff\\n' % n)\n"
                                       "os.write(1, b'without an end')"))
         lines = [line for line in self.out.data.split(b"\n") if line.endswith(b" \xff")]
         self.assertEqual(lines, [b"%d \xff" % number for number in range(9000)])
@@ -273,7 +293,8 @@ class Steps(unittest.TestCase):
         self.assertEqual(self.alone(lambda: steps.run("sh -c", "exit 77"))[0], 1)
         self.assertEqual(self.alone(lambda: steps.output_of("false"))[0], 1)
         self.assertEqual(self.alone(lambda: steps.run("/no/such/program"))[0], 1)
-        self.assertEqual(self.alone(lambda: steps.run("sh -c", "kill -9 $$")), (1, "sh -c 'kill -9 $$': killed by"
+        self.assertEqual(self.alone(lambda: steps.run("sh -c", "kill -9 $$")),
+                         (1, "sh -c 'kill -9 $$': killed by"
                                                                                    " signal 9\n"))
 
     def test_an_exception_fails_the_part(self):
@@ -340,7 +361,8 @@ class Installation(unittest.TestCase):
 
     def test_a_mirror_that_is_away_for_a_while(self):
         count = []
-        machine = Machine(["apt-get", "rustup"], lambda line: count.append(line) or len(count) in (1, 2, 4, 5))
+        machine = Machine(["apt-get", "rustup"],
+                          lambda line: count.append(line) or len(count) in (1, 2, 4, 5))
         self.assertEqual(machine.install(*self.ALL), [])
         verbs = ["update" if line.endswith("update") else line.split()[0] for line in machine.ran]
         self.assertEqual(verbs, ["update"] * 3 + ["apt-get"] * 3 + ["rustup"])
@@ -373,7 +395,8 @@ class Installation(unittest.TestCase):
         said = []
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "nr_hugepages"
-            for before, root, after in (("0\n", True, "8"), ("3\n", True, "3\n"), ("0\n", False, "0\n"), ("?", True, "?")):
+            for before, root, after in (("0\n", True, "8"), ("3\n", True, "3\n"), ("0\n", False, "0\n"),
+                                        ("?", True, "?")):
                 file.write_text(before, encoding="ascii")
                 needs.huge_pages(said.append, file, root)
                 self.assertEqual(file.read_text(encoding="ascii"), after)
@@ -425,7 +448,8 @@ class Stopping(unittest.TestCase):
                 session = subprocess.Popen([sys.executable, "-c", ENDLESS, str(TOOLS), folder], text=True,
                                            stdin=subprocess.DEVNULL,
                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+                                           preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                                            signal.default_int_handler))
                 self.addCleanup(session.wait)
                 self.addCleanup(session.kill)
                 logs = [Path(folder) / f"{name}.log" for name in "ab"]
@@ -435,7 +459,8 @@ class Stopping(unittest.TestCase):
                 session.send_signal(number)
                 self.assertEqual(session.wait(30), status)
                 self.wait(lambda: not set(children) & set(processes.parents()))
-                self.assertFalse((Path(folder) / "c.log").exists(), "a part was begun when the session had ended")
+                begun = (Path(folder) / "c.log").exists()
+                self.assertFalse(begun, "a part was begun when the session had ended")
 
     def kill(self, children):
         for child in children:

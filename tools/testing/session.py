@@ -122,7 +122,8 @@ class Session:
         if beside:
             self.show(part, log, result)
         said = "".join(f"; {reason}" for reason in result.reasons)
-        self.out.say(f"-- {part.name}: {result.verdict}, {budget.minutes(result.took)} min of {part.budget}{mark}{said}")
+        took = budget.minutes(result.took)
+        self.out.say(f"-- {part.name}: {result.verdict}, {took} min of {part.budget}{mark}{said}")
 
     def attempt(self, part, log, beside):
         """Runs a part when what it needs is there."""
@@ -170,8 +171,9 @@ class Session:
         """Lines that give each part beside its budget, and why something was left out."""
         for part in self.parts:
             result = self.results[part.name]
-            yield budget.verdict_line(part.name, result.verdict, result.took, budget.hundredths(part.budget), pace,
-                                      result.worked, part.name in self.beside)
+            yield budget.verdict_line(part.name, result.verdict, result.took,
+                                      budget.hundredths(part.budget), pace, result.worked,
+                                      part.name in self.beside)
             yield from (f"{'':12} {reason}" for reason in result.reasons)
 
     def count(self):

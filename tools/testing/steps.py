@@ -77,7 +77,7 @@ def leave_out(reason):
 
 
 def has(tool):
-    """Whether a tool is installed. If not, that is noted; with CI=true it is a failure, as it can be installed."""
+    """Whether a tool is installed. If not, that is noted; with CI=true, where it can be, it is a failure."""
     if shutil.which(tool):
         return True
     reason = f"{tool} is not installed ({next(needs.lines([tool]), 'by hand')})"
