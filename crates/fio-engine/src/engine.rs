@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::io::{self, Write};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -99,8 +100,10 @@ impl Buffers for Fios {
     }
 }
 
+/// Tells fio's user why a call failed: an engine returns a number only. A closed standard error is no reason
+/// to end fio.
 fn say(what: &str) {
-    eprintln!("doorbell: {what}");
+    let _ = writeln!(io::stderr(), "doorbell: {what}");
 }
 
 /// Returns the layout for the running fio.

@@ -335,14 +335,12 @@ mod tests {
     fn is_earned(spec: &Spec) {
         let setup = Setup::new();
         let check = spec.run(&setup, false).expect("runs");
-        println!("{check}");
         assert!(check.is_as_expected(), "{check}");
         for (changes, verdict) in
             [(spec.mutations(), Verdict::Departs), (spec.swaps(), Verdict::Holds)]
         {
             for change in changes {
                 let changed = spec.changed(&setup, change).expect("a valid change");
-                println!("{changed:?}");
                 assert_eq!(changed.verdict, verdict, "{}: {}", spec.name(), change.change);
             }
         }

@@ -1,7 +1,7 @@
 //! Every check of every paper: its verdict is the one on record, a change of its mechanism makes it fail,
 //! and the change that explains a departure makes it hold.
 //!
-//! Those that run papers do so with `DOORBELL_HEAVY=1`: every run of the tests has `doorbell papers --quick` and
+//! Those that run papers do so with `DOORBELL_HEAVY=1`: `tools/test papers` has `doorbell papers --quick` and
 //! `doorbell papers --mutations`, which say the same by the optimised command.
 
 use papers::{Options, Paper};

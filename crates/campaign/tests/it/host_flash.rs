@@ -140,8 +140,8 @@ fn host_flash_memory_parts_follow_their_own_laws() {
     assert!(deep.commands > base.commands && deep.map == base.map);
 }
 
-/// Long reads at a moderate load, of a range in which a few units were overwritten since: these split a page's
-/// units, so that a request meets the same page twice. It is one operation all the same. Read again unit by
+/// Long reads at a moderate load, of a range in which a few units were overwritten since: these split a
+/// page's units, so that a request meets the same page twice. It is one operation all the same. Read again unit by
 /// unit, each queued again, such a request took 128 times as long as its neighbours.
 #[test]
 fn host_flash_long_random_reads_have_a_bounded_tail() {

@@ -85,7 +85,8 @@ fn jobs_page_lists_every_key() {
          includes it, then in the working directory.\n\n\
          Four things differ from fio. A run is reproducible from its seed (`--seed`), including the \
          order of operations.\nA recording (`read_iolog`) is played onto the one device: its devices \
-         are concatenated, and a trim is narrowed to\nwhole blocks; keys of a pattern beside it get a note. A variable that is not set is an \
+         are concatenated, and a trim is narrowed to\nwhole blocks; keys of a pattern beside it get a \
+         note. A variable that is not set is an \
          error, not an empty text. The ranks of zipf and pareto are scattered\nby a permutation \
          instead of a hash, so that no two share a place; all jobs of one distribution, their reads and \
          their writes have\nthe same hot places.\n",

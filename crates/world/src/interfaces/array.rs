@@ -138,6 +138,7 @@ async fn over<P: HostPort>(
     let disks = arrays.clone();
     Ok(Connected::new(ArrayDriver { members, port, options, arrays }, disks))
 }
+
 /// Identity of an array that is new: of the seed, and live of the time.
 fn identity(plan: &Plan, now: Time) -> u64 {
     Rng::for_part(plan.run.seed ^ now.0, "identity of an array").next_u64() | 1

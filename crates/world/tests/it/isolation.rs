@@ -1,8 +1,8 @@
 //! Two clients on one device: a hostile one reads, writes and stops nothing of the other's.
 //!
 //! The hostile client has no driver: it stores entries by hand, of NVMe and of DC Express. The other reads
-//! and verifies meanwhile. Each test with something switched off sees the attack succeed: blocks that overlap,
-//! memory that is known to both controllers, and a register window that both clients have.
+//! and verifies meanwhile. Each test with something switched off sees the attack succeed: blocks that
+//! overlap, memory that is known to both controllers, and a register window that both clients have.
 
 use std::cell::Cell;
 use std::future::poll_fn;
