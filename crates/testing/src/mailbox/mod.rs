@@ -14,6 +14,7 @@ pub mod wire;
 use ::host::InitError;
 use bus::{DevicePort, HostPort};
 use plan::{Fields, Plan, Source};
+use world::interfaces::stages::{ABOVE_DRIVER, joined};
 use world::interfaces::{Connected, Ends, Front, Interface, Lane, Row, StageLane};
 
 /// Optional table `[mailbox]` of a plan.
@@ -47,36 +48,13 @@ static ROW: Row = Row {
     ..Row::new(
         "mailbox",
         "A mailbox: one request at a time",
-        &[
-            "queueing delay",
-            "benchmark",
-            "system call",
-            "call entry",
-            "file layer",
-            "block layer",
-            "block driver",
-            "copy",
-            "cache sync",
-            "call exit",
-            "mailbox wait",
-            "core wait",
-            "submit",
-            "ring",
-            "fetch request",
-            "device processor wait",
-            "parse",
-            "host read",
-            "media wait",
-            "media",
-            "link wait",
-            "data transfer",
-            "post completion",
-            "answer",
-            "poll",
-            "interrupt",
-            "context switch",
-            "complete",
-        ],
+        joined!(
+            ABOVE_DRIVER,
+            &["mailbox wait", "core wait", "submit", "ring", "fetch request"],
+            &["device processor wait", "parse", "host read", "media wait", "media"],
+            &["link wait", "data transfer", "post completion", "answer"],
+            &["poll", "interrupt", "context switch", "complete"],
+        ),
         |_| wire::REGISTER_BYTES,
         Ends::not_a_function::<Mailbox>(),
     )

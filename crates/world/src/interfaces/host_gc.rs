@@ -1,20 +1,16 @@
 //! Host-directed garbage collection: map, write buffer, placement and copies are on the device; the host
 //! chooses the superblock, the time and the rate of collection.
 
-use std::rc::Rc;
-
 use bus::{DevicePort, HostPort};
-use device::nvme as front;
 use host::InitError;
 use host::nvme as driver;
 
 use super::array::{self, Array, Member};
 use super::driver::{Connected, Driver};
-use super::nvme::{self, NvmeDriver, options, served_function};
+use super::nvme::{self, NvmeDriver, served_function};
 use super::row::{Boxed, Devices, Ends, Front, Interface, Row};
 use super::stages::joined;
 use crate::error::{CheckError, DriverError};
-use crate::medium::{NvmeStore, Reach};
 use plan::{HostDirectedGc, Plan};
 
 /// NVM Express with garbage collection directed by the host.
@@ -68,14 +64,8 @@ impl Member for HostGc {
 impl Interface for HostGc {
     fn front<P: DevicePort>() -> Front<P> {
         Front::of(|port, store, plan, faults| {
-            let collections = match &**store.medium() {
-                Reach::Flash(drive) => drive.clone(),
-                _ => panic!("checked before the world is built: one drive of flash"),
-            };
-            let medium = Rc::new(NvmeStore::Plain(store));
-            let (options, faults) = (options(plan), faults.clone());
-            let started = front::Controller::start_with(port, medium, options, faults);
-            started.offer_collections(collections);
+            let (controller, collections) = nvme::over_flash(port, store, plan, faults);
+            controller.offer_collections(collections);
         })
     }
 

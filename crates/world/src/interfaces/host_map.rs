@@ -1,19 +1,15 @@
 //! The map of flash on the host: write buffer, placement, garbage collection and wear levelling are on the
 //! device, which keeps its own map on flash and a small part of it in memory.
 
-use std::rc::Rc;
-
 use bus::{DevicePort, HostPort};
-use device::nvme as front;
 use host::InitError;
 use host::nvme as driver;
 
 use super::driver::{Connected, Driver};
-use super::nvme::{self, NvmeDriver, options, served_function};
+use super::nvme::{self, NvmeDriver, served_function};
 use super::row::{Boxed, Ends, Front, Interface, Row};
 use super::stages::joined;
 use crate::error::{CheckError, DriverError};
-use crate::medium::{NvmeStore, Reach};
 use plan::{MapOnHost, Plan};
 
 /// NVM Express with the map of flash on the host.
@@ -62,14 +58,8 @@ fn check(plan: &Plan) -> Result<(), CheckError> {
 impl Interface for HostMap {
     fn front<P: DevicePort>() -> Front<P> {
         Front::of(|port, store, plan, faults| {
-            let map = match &**store.medium() {
-                Reach::Flash(drive) => drive.clone(),
-                _ => panic!("checked before the world is built: one drive of flash"),
-            };
-            let medium = Rc::new(NvmeStore::Plain(store));
-            let (options, faults) = (options(plan), faults.clone());
-            let started = front::Controller::start_with(port, medium, options, faults);
-            started.offer_map(map);
+            let (controller, map) = nvme::over_flash(port, store, plan, faults);
+            controller.offer_map(map);
         })
     }
 

@@ -4,7 +4,10 @@ use std::rc::Rc;
 
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
+use device::faults::Faults;
 use device::nvme as front;
+use flash::chips::Chips;
+use flash::drive::Drive;
 use host::InitError;
 use host::nvme as driver;
 use runtime::Span;
@@ -19,7 +22,7 @@ use super::row::{Boxed, Devices, Ends, Front, Interface, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, NVME_PARTS, joined};
 use crate::error::DriverError;
 use crate::function;
-use crate::medium::NvmeStore;
+use crate::medium::{BackingStore, NvmeStore, Reach};
 use plan::{Doorbell, Plan};
 
 /// NVM Express: queues in host memory, doorbells, completion entries.
@@ -101,6 +104,20 @@ impl Interface for Nvme {
         let disks = driver.queues.clone();
         Ok(Connected::new(driver, disks))
     }
+}
+
+/// A controller over one drive of flash, and the drive. A plan of another medium was rejected before.
+pub(super) fn over_flash<P: DevicePort>(
+    port: P,
+    store: BackingStore,
+    plan: &Plan,
+    faults: &Rc<Faults>,
+) -> (Rc<front::Controller<P, NvmeStore>>, Rc<Drive<Chips>>) {
+    let Reach::Flash(drive) = &**store.medium() else { panic!("one drive of flash") };
+    let drive = drive.clone();
+    let medium = Rc::new(NvmeStore::Plain(store));
+    let started = front::Controller::start_with(port, medium, options(plan), faults.clone());
+    (started, drive)
 }
 
 /// The PCI function of the plan's NVMe controller.
