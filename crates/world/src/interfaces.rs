@@ -19,6 +19,7 @@ mod lanes;
 mod nvme;
 mod nvme_live;
 mod placement;
+mod places;
 mod row;
 mod scsi;
 pub mod stages;

@@ -183,6 +183,7 @@ const OWN_CONTEXT: &[&str] = &[
     "crates/runtime/src/pauses.rs",
     "crates/runtime/src/rt.rs",
     "crates/runtime/src/sleep.rs",
+    "crates/world/src/interfaces/places.rs",
 ];
 
 /// Arguments of functions named `poll` that take no context.

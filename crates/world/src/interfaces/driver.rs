@@ -4,6 +4,7 @@
 //! box per job clone ([`Connected::run`]).
 
 use std::any::Any;
+use std::future::Future;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use wire::Lba;
 use wire::nvme::dsm::Context;
 
 use super::array_gc::Collector;
+use super::places::{Operation, Places};
 use super::row::Boxed;
 use crate::engine::{self, JobResult, Setup, Source};
 use crate::error::DriverError;
@@ -66,7 +68,8 @@ pub trait Driver: Any {
 /// A connected driver of any interface.
 pub struct Connected<P: HostPort> {
     driver: Box<dyn Driver>,
-    disks: Vec<Rc<dyn Loaded<P>>>,
+    /// Each as itself, and as a disk of any interface.
+    disks: Vec<(Rc<dyn Loaded<P>>, Disk)>,
 }
 
 impl<P: HostPort> Connected<P> {
@@ -75,11 +78,14 @@ impl<P: HostPort> Connected<P> {
         driver: impl Driver,
         disks: impl IntoIterator<Item = D>,
     ) -> Connected<P> {
-        let disks = disks.into_iter().map(|disk| Rc::new(disk) as Rc<dyn Loaded<P>>);
+        let disks = disks.into_iter().map(|disk| {
+            let erased = Disk::of(disk.clone());
+            (Rc::new(disk) as Rc<dyn Loaded<P>>, erased)
+        });
         Connected { driver: Box::new(driver), disks: disks.collect() }
     }
 
-    fn loaded(&self, number: usize) -> &Rc<dyn Loaded<P>> {
+    fn of_queue(&self, number: usize) -> &(Rc<dyn Loaded<P>>, Disk) {
         &self.disks[number % self.disks.len()]
     }
 
@@ -91,12 +97,12 @@ impl<P: HostPort> Connected<P> {
         source: Source,
         setup: Setup<P>,
     ) -> Boxed<'static, JobResult> {
-        self.loaded(number).run(rt.clone(), source, setup)
+        self.of_queue(number).0.run(rt.clone(), source, setup)
     }
 
-    /// The disk on queue `number` modulo the number of queues; each operation on it allocates.
+    /// The disk on queue `number` modulo the number of queues.
     pub fn disk(&self, number: usize) -> Disk {
-        Disk(self.loaded(number).clone())
+        self.of_queue(number).1.clone()
     }
 
     /// The disk on queue 0 in a degraded state, if the driver has [one](Driver::disk_without).
@@ -109,7 +115,7 @@ impl<P: HostPort> Connected<P> {
     /// # Panics
     /// If it is of another type.
     pub fn typed_disk<D: Clone + 'static>(&self, number: usize) -> D {
-        let disk: &dyn Any = &**self.loaded(number);
+        let disk: &dyn Any = &*self.of_queue(number).0;
         disk.downcast_ref::<D>().expect("the disk of the row's driver").clone()
     }
 
@@ -132,7 +138,7 @@ impl<P: HostPort> Deref for Connected<P> {
 }
 
 /// A disk on which the load generator runs.
-trait Loaded<P: HostPort>: ErasedDisk {
+trait Loaded<P: HostPort>: Any {
     fn run(&self, rt: Rt, source: Source, setup: Setup<P>) -> Boxed<'static, JobResult>;
 }
 
@@ -143,65 +149,104 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Loaded<P> for D {
     }
 }
 
-/// A disk of any interface. Each operation allocates a box, so it is not for the load generator.
+/// A disk of any interface. In steady state its reads and writes allocate nothing.
 #[derive(Clone)]
 pub struct Disk(Rc<dyn ErasedDisk>);
 
 type Moved = (Buffer, Result<(), IoError>);
 
-trait ErasedDisk: Any {
+trait ErasedDisk {
     fn geometry(&self) -> Geometry;
     fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory>;
-    fn read(&self, lba: Lba, into: Buffer) -> Boxed<'_, Moved>;
-    fn write(&self, lba: Lba, from: Buffer, fua: bool) -> Boxed<'_, Moved>;
+    fn read(&self, lba: Lba, into: Buffer) -> Operation;
+    fn boxed_read(&self, lba: Lba, into: Buffer) -> Boxed<'_, Moved>;
+    fn write(&self, lba: Lba, from: Buffer, fua: bool) -> Operation;
     fn flush(&self) -> Boxed<'_, Result<(), IoError>>;
     fn deallocated(&self) -> Deallocated;
     fn deallocate(&self, lba: Lba, blocks: u32) -> Boxed<'_, Result<(), IoError>>;
     fn hint(&self, lba: Lba, blocks: u32, context: Context) -> Boxed<'_, Result<(), IoError>>;
 }
 
-impl<D: BlockDevice + 'static> ErasedDisk for D {
+/// A disk, and functions that make the futures of its reads and writes, whose types have no names.
+struct Typed<D, R, F, W, G> {
+    disk: D,
+    read: R,
+    reads: Places<F>,
+    write: W,
+    writes: Places<G>,
+}
+
+impl<D, R, F, W, G> ErasedDisk for Typed<D, R, F, W, G>
+where
+    D: BlockDevice + Clone + 'static,
+    R: Fn(D, Lba, Buffer) -> F,
+    F: Future<Output = Moved> + 'static,
+    W: Fn(D, Lba, Buffer, bool) -> G,
+    G: Future<Output = Moved> + 'static,
+{
     fn geometry(&self) -> Geometry {
-        BlockDevice::geometry(self)
+        self.disk.geometry()
     }
 
     fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
-        BlockDevice::buffer(self, bytes)
+        self.disk.buffer(bytes)
     }
 
-    fn read(&self, lba: Lba, into: Buffer) -> Boxed<'_, Moved> {
-        Box::pin(BlockDevice::read(self, lba, into))
+    fn read(&self, lba: Lba, into: Buffer) -> Operation {
+        self.reads.begin((self.read)(self.disk.clone(), lba, into))
     }
 
-    fn write(&self, lba: Lba, from: Buffer, fua: bool) -> Boxed<'_, Moved> {
-        Box::pin(BlockDevice::write(self, lba, from, fua))
+    fn boxed_read(&self, lba: Lba, into: Buffer) -> Boxed<'_, Moved> {
+        Box::pin(self.disk.read(lba, into))
+    }
+
+    fn write(&self, lba: Lba, from: Buffer, fua: bool) -> Operation {
+        self.writes.begin((self.write)(self.disk.clone(), lba, from, fua))
     }
 
     fn flush(&self) -> Boxed<'_, Result<(), IoError>> {
-        Box::pin(BlockDevice::flush(self))
+        Box::pin(self.disk.flush())
     }
 
     fn deallocated(&self) -> Deallocated {
-        BlockDevice::deallocated(self)
+        self.disk.deallocated()
     }
 
     fn deallocate(&self, lba: Lba, blocks: u32) -> Boxed<'_, Result<(), IoError>> {
-        Box::pin(BlockDevice::deallocate(self, lba, blocks))
+        Box::pin(self.disk.deallocate(lba, blocks))
     }
 
     fn hint(&self, lba: Lba, blocks: u32, context: Context) -> Boxed<'_, Result<(), IoError>> {
-        Box::pin(BlockDevice::hint(self, lba, blocks, context))
+        Box::pin(self.disk.hint(lba, blocks, context))
     }
 }
 
 impl Disk {
-    pub(super) fn of(disk: impl BlockDevice + 'static) -> Disk {
-        Disk(Rc::new(disk))
+    pub(super) fn of(disk: impl BlockDevice + Clone + 'static) -> Disk {
+        Disk::made_of(
+            disk,
+            |disk, lba, into| async move { disk.read(lba, into).await },
+            |disk, lba, from, fua| async move { disk.write(lba, from, fua).await },
+        )
     }
 
-    /// A read in the one box that each operation allocates.
+    fn made_of<D, F, G>(
+        disk: D,
+        read: impl Fn(D, Lba, Buffer) -> F + 'static,
+        write: impl Fn(D, Lba, Buffer, bool) -> G + 'static,
+    ) -> Disk
+    where
+        D: BlockDevice + Clone + 'static,
+        F: Future<Output = Moved> + 'static,
+        G: Future<Output = Moved> + 'static,
+    {
+        let (reads, writes) = (Places::default(), Places::default());
+        Disk(Rc::new(Typed { disk, read, reads, write, writes }))
+    }
+
+    /// A read as the driver's own future, in a box: for measurements of the driver alone.
     pub fn boxed_read(&self, lba: Lba, into: Buffer) -> Boxed<'_, Moved> {
-        self.0.read(lba, into)
+        self.0.boxed_read(lba, into)
     }
 }
 
