@@ -8,45 +8,7 @@ use crate::layout::NONE;
 use crate::pages::META;
 use crate::policy::Heat;
 use crate::region::Region;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Free,
-    /// Waits for a superpage; may still be modified.
-    Pending,
-    /// In a superpage that is being programmed; its bytes are frozen.
-    Flying,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    pub logical: u32,
-    /// Write order: later writes have greater numbers. A write that replaces a failed one takes its number.
-    pub order: u64,
-    pub phase: Phase,
-    /// The queue in which it waits.
-    pub heat: Heat,
-    /// A newer version is on flash already, or it was trimmed: its location will be ignored.
-    pub dead: bool,
-    /// In NV-SRAM of a bounded size; see [`Region`].
-    pub kept: bool,
-    /// Slot with an older version of the same unit that is still in flight.
-    pub older: u32,
-    pub(crate) before: u32,
-    pub(crate) after: u32,
-}
-
-const EMPTY: Slot = Slot {
-    logical: NONE,
-    order: 0,
-    phase: Phase::Free,
-    heat: Heat::Typical,
-    dead: false,
-    kept: false,
-    older: NONE,
-    before: NONE,
-    after: NONE,
-};
+use crate::slot::{EMPTY, Phase, Slot};
 
 /// Returns true for tags that can be looked up in the buffer: data and map parts. Each trim record is new.
 fn is_found(logical: u32) -> bool {
@@ -66,7 +28,7 @@ pub(crate) struct Buffer {
     /// Slots in flight whose data are superseded, for the caller to process.
     pub died: Vec<u32>,
     /// NV-SRAM of a bounded size, if there is one.
-    pub region: Option<Region>,
+    region: Option<Region>,
 }
 
 impl Buffer {
@@ -187,7 +149,9 @@ impl Buffer {
         }
         self.newest = at;
         self.pending[heat as usize].push_back(at);
-        self.enter(at);
+        if let Some(region) = &mut self.region {
+            region.enter(&mut self.slots, at);
+        }
     }
 
     /// Takes the next slot to be written: of this heat, or of any other if there is none.
@@ -195,7 +159,9 @@ impl Buffer {
         let queues = core::iter::once(heat).chain(Heat::ALL).map(|heat| heat as usize);
         let at = queues.into_iter().find_map(|queue| self.pending[queue].pop_front())?;
         self.slot(at).phase = Phase::Flying;
-        self.takes_off(at);
+        if let Some(region) = &mut self.region {
+            region.takes_off(&self.slots[at as usize]);
+        }
         Some(at)
     }
 
@@ -250,7 +216,9 @@ impl Buffer {
             return true;
         }
         self.slot(at).phase = Phase::Pending;
-        self.grounded(at);
+        if let Some(region) = &mut self.region {
+            region.grounded(&self.slots[at as usize]);
+        }
         let heat = self.slots[at as usize].heat;
         self.pending[heat as usize].push_front(at);
         false
@@ -261,7 +229,9 @@ impl Buffer {
         let order = self.slots[old as usize].order;
         self.unlink(new);
         let before = self.slots[old as usize].before;
-        let was_first = self.inherit(old, new);
+        if let Some(region) = &mut self.region {
+            region.inherit(&mut self.slots, old, new);
+        }
         self.forget(old);
         let slot = self.slot(new);
         (slot.order, slot.before) = (order, before);
@@ -273,9 +243,6 @@ impl Buffer {
         match after {
             NONE => self.newest = new,
             after => self.slot(after).before = new,
-        }
-        if was_first {
-            self.set_first(new);
         }
     }
 
@@ -309,7 +276,9 @@ impl Buffer {
 
     fn unlink(&mut self, at: u32) {
         let Slot { before, after, .. } = self.slots[at as usize];
-        self.passes(at);
+        if let Some(region) = &mut self.region {
+            region.passes(&self.slots, at);
+        }
         match before {
             NONE => self.oldest = after,
             before => self.slot(before).after = after,
@@ -339,7 +308,34 @@ impl Buffer {
             }
         }
         let left = core::mem::replace(self.slot(at), EMPTY);
-        self.leave(left);
+        if let Some(region) = &mut self.region {
+            region.leave(&mut self.slots, left);
+        }
+    }
+
+    /// Returns true if this slot is in NV-SRAM, or there is no bound.
+    pub fn is_kept(&self, at: u32) -> bool {
+        self.region.is_none() || self.slots[at as usize].kept
+    }
+
+    /// Returns true if some write waits for room in NV-SRAM.
+    pub fn lacks_room(&self) -> bool {
+        self.region.as_ref().is_some_and(Region::lacks_room)
+    }
+
+    /// A slot that has found room in NV-SRAM, and is still there.
+    pub fn pop_found(&mut self) -> Option<u32> {
+        self.region.as_mut()?.pop_found(&self.slots)
+    }
+
+    /// Returns true if the writes up to this number are in NV-SRAM or on flash.
+    pub fn is_safe(&self, order: u64) -> bool {
+        self.region.as_ref().is_none_or(|region| region.is_safe(&self.slots, order))
+    }
+
+    /// Returns true if none of the slots in NV-SRAM is on its way to flash.
+    pub fn is_stuck(&self) -> bool {
+        self.region.as_ref().is_some_and(Region::is_stuck)
     }
 }
 
@@ -405,5 +401,50 @@ impl Index {
             }
         }
         self.entries[hole] = (NONE, NONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::TRIM;
+
+    /// A buffer of four slots of the host and one of the layer, with NV-SRAM for this number.
+    fn buffer(room: u32) -> Buffer {
+        Buffer::new(5, false, Some(Region::new(4, room)))
+    }
+
+    #[test]
+    fn room_goes_to_the_oldest_slot_without_and_never_to_a_trim_record() {
+        let mut buffer = buffer(1);
+        let first = buffer.fill(0, 7, Heat::Typical);
+        buffer.fill_first(4, TRIM);
+        let [second, third] = [1, 2].map(|slot| buffer.fill(slot, 10 + slot, Heat::Typical));
+        assert!(buffer.is_safe(first) && !buffer.is_safe(second) && buffer.is_stuck());
+        assert_eq!(
+            (buffer.take_off(Heat::Typical), buffer.take_off(Heat::Typical)),
+            (Some(4), Some(0))
+        );
+        assert!(!buffer.is_stuck(), "on its way");
+        buffer.landed(4);
+        assert!(!buffer.is_safe(second), "the record had room of its own");
+        buffer.landed(0);
+        assert!(buffer.is_safe(second) && !buffer.is_safe(third));
+        assert_eq!((buffer.pop_found(), buffer.pop_found()), (Some(1), None));
+    }
+
+    /// Otherwise a power cut would lose data that an earlier write has put into NV-SRAM.
+    #[test]
+    fn slot_that_replaces_a_failed_one_takes_its_room() {
+        let mut buffer = buffer(1);
+        buffer.fill(0, 7, Heat::Typical);
+        assert_eq!(buffer.take_off(Heat::Typical), Some(0));
+        let other = buffer.fill(1, 8, Heat::Typical);
+        let newer = buffer.fill(2, 7, Heat::Typical);
+        assert!(!buffer.is_safe(newer));
+        assert!(buffer.fell(0), "the newer version is written instead");
+        assert!(buffer.slots[2].kept && buffer.is_stuck());
+        assert_eq!(buffer.pop_found(), Some(2));
+        assert!(!buffer.is_safe(other), "there is no more room than before");
     }
 }

@@ -234,18 +234,6 @@ impl<P: Pages> Inner<P> {
 const READY: u32 = 4;
 
 impl State {
-    /// Stream that the collector writes its next superpage to: that of its class, or else its own, or the
-    /// host's, if it has no superblock of its own and none is available, for example after failed programs.
-    pub fn collector_stream(&mut self) -> Stream {
-        if let Some(stream) = self.hinted_stream(self.collection.heat) {
-            return stream;
-        }
-        let own = self.supers.peek(Stream::Collector).is_some()
-            || self.reserve_copy.is_some()
-            || (self.options.separate_streams && self.supers.clean > 0);
-        if own { Stream::Collector } else { Stream::Host }
-    }
-
     fn next_step(&mut self) -> Step {
         if let Some(leader) = &mut self.leader {
             leader.awaited = false;

@@ -35,3 +35,6 @@ pub(crate) fn holds(logical: u32) -> Holds {
 /// Flag in [`Header::erases`](crate::Header::erases): the superpage counts only if its superblock also holds
 /// one without this flag.
 pub(crate) const UNCOMMITTED: u32 = 1 << 31;
+
+/// Greatest number that a superpage can have: what claims more was not written by this software.
+pub(crate) const SEQUENCE_MAX: u64 = u64::MAX / 2;

@@ -11,8 +11,7 @@ use crate::content::PAD;
 use crate::layout::{Layout, NONE};
 use crate::options::{Cache, Error, Options, Space};
 use crate::pages::{Page, PageRead, Pages, Part, Tag};
-use crate::policy::GcControl;
-use crate::precondition::Writes;
+use crate::policy::{GcControl, Heat};
 use crate::state::State;
 use crate::stats::{Histogram, Stats};
 use crate::supers::Phase;
@@ -321,23 +320,25 @@ impl<P: Pages> Ftl<P> {
         self.0.checkpoint().await
     }
 
-    /// Brings a drive that nothing was ever written to into the state in which long uniform random writes
-    /// would have left it: every unit is mapped, and reads as zeros. Then `warm_up` units are written at
-    /// random, in the ordinary way.
+    /// Hint: how often these blocks will be written, compared with others. The last hint for a block of a
+    /// mapping unit holds for the unit. Without [`Options::hints`](crate::Options::hints) it does nothing.
     ///
     /// # Errors
-    /// [`Error::InUse`] if anything has been written to the drive.
-    pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
-        self.0.precondition(Writes::Random, warm_up, seed).await
+    /// [`Error::Range`] for blocks past the end.
+    pub fn hint(&self, block: u64, blocks: u64, heat: Heat) -> Result<(), Error> {
+        let end = block.checked_add(blocks).filter(|end| *end <= self.blocks());
+        let end = end.ok_or(Error::Range)?;
+        if self.0.options.hints && blocks > 0 {
+            let per_unit = u64::from(self.0.layout.shape.unit_bytes / self.block_bytes());
+            let (first, end) = (block / per_unit, end.div_ceil(per_unit));
+            self.0.state.borrow_mut().hints.set(first as u32, end as u32, heat);
+        }
+        Ok(())
     }
 
-    /// As [`precondition`](Ftl::precondition), for overwrites from the first unit to the last, again and
-    /// again, of which the next one begins.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn precondition_sequential(&self, seed: u64) -> Result<(), Error> {
-        self.0.precondition(Writes::Sequential, 0, seed).await
+    /// Number of ranges that are hinted at present, at most [`HINTED_RANGES_MAX`](crate::HINTED_RANGES_MAX).
+    pub fn hinted_ranges(&self) -> usize {
+        self.0.state.borrow().hints.len()
     }
 
     /// Sets when the collector starts from now on, so that the owner of several drives can let them collect

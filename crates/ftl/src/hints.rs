@@ -6,18 +6,12 @@
 //! of other units go to the collector's stream.
 //!
 //! Hints are advice. They are in memory alone: a power cut forgets them, and changes nothing but where later
-//! units go. If space is short, a unit goes to whatever superblock is open (`host_stream`,
-//! `collector_stream`), so the proof in [`space`](crate::space) does not depend on them.
+//! units go. If space is short, a unit goes to whatever superblock is open (`streams.rs`), so the proof in
+//! [`space`](crate::space) does not depend on them.
 
 use alloc::vec::Vec;
 
-use crate::content::{Holds, holds};
-use crate::ftl::Ftl;
-use crate::options::Error;
-use crate::pages::Pages;
-use crate::policy::{Heat, Stream};
-use crate::space::{self, Opening};
-use crate::state::State;
+use crate::policy::Heat;
 
 /// Maximum number of hinted ranges. One more replaces the one that was given first.
 pub const RANGES_MAX: usize = 1024;
@@ -107,69 +101,6 @@ impl Hints {
         if let Some(next) = self.ranges.get_mut(at) {
             next.first = next.first.max(end);
         }
-    }
-}
-
-impl<P: Pages> Ftl<P> {
-    /// Hint: how often these blocks will be written, compared with others. The last hint for a block of a
-    /// mapping unit holds for the unit. Without [`Options::hints`](crate::Options::hints) it does nothing.
-    ///
-    /// # Errors
-    /// [`Error::Range`] for blocks past the end.
-    pub fn hint(&self, block: u64, blocks: u64, heat: Heat) -> Result<(), Error> {
-        let end = block.checked_add(blocks).filter(|end| *end <= self.blocks());
-        let end = end.ok_or(Error::Range)?;
-        if self.0.options.hints && blocks > 0 {
-            let per_unit = u64::from(self.0.layout.shape.unit_bytes / self.block_bytes());
-            let (first, end) = (block / per_unit, end.div_ceil(per_unit));
-            self.0.state.borrow_mut().hints.set(first as u32, end as u32, heat);
-        }
-        Ok(())
-    }
-
-    /// Number of ranges that are hinted at present, at most [`RANGES_MAX`].
-    pub fn hinted_ranges(&self) -> usize {
-        self.0.state.borrow().hints.len()
-    }
-}
-
-impl State {
-    /// Heat of what a unit holds. Metadata have none.
-    pub fn heat(&self, logical: u32) -> Heat {
-        match holds(logical) {
-            Holds::Data { logical, .. } if self.options.hints => self.hints.heat(logical),
-            _ => Heat::Typical,
-        }
-    }
-
-    /// Stream for a superpage of the host's units of this heat: another one of the host if its own has no
-    /// superblock and may not open one.
-    pub fn host_stream(&mut self, heat: Heat) -> Stream {
-        let own = Stream::of_host(heat);
-        if !self.options.hints || self.supers.peek(own).is_some() {
-            return own;
-        }
-        let wanted = u32::from(self.supers.refreshing > 0);
-        if space::may_open(Stream::Host, self.free(), wanted) == Opening::Plain {
-            return own;
-        }
-        let mut others = Stream::OF_HOST.into_iter();
-        others.find(|one| self.supers.peek(*one).is_some()).unwrap_or(own)
-    }
-
-    /// Stream of a class for the collector, if it has a superblock with space or may open one.
-    pub fn hinted_stream(&mut self, heat: Heat) -> Option<Stream> {
-        let own = Stream::of_host(heat);
-        let usable = heat != Heat::Typical
-            && self.reserve_copy.is_none()
-            && (self.supers.peek(own).is_some() || (self.free() > 1 && self.supers.clean > 0));
-        usable.then_some(own)
-    }
-
-    /// Returns true if the collector does not separate classes: it has the reserve superblock, or only that
-    /// one is left.
-    pub fn mixes_classes(&mut self) -> bool {
-        !self.options.hints || self.reserve_copy.is_some() || self.free() <= 1
     }
 }
 

@@ -10,7 +10,7 @@ use core::cell::Cell;
 
 use runtime::{Rt, Span};
 
-use crate::content::{Holds, NUMBER, PAD, TRIM, UNCOMMITTED, holds};
+use crate::content::{Holds, NUMBER, PAD, SEQUENCE_MAX, TRIM, UNCOMMITTED, holds};
 use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, WritePointer};
 use crate::map::Map;
@@ -64,8 +64,6 @@ fn open_streams(options: &Options) -> usize {
         (false, false) => 1,
     }
 }
-/// Greatest number that a superpage can have: what claims more was not written by this software.
-pub(crate) const SEQUENCE_MAX: u64 = u64::MAX / 2;
 /// Upper bound of the software time per page.
 const PER_PAGE: Span = Span::us(1);
 

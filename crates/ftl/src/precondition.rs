@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use runtime::Rng;
 
-use crate::ftl::Inner;
+use crate::ftl::{Ftl, Inner};
 use crate::layout::WritePointer;
 use crate::nearby::Nearby;
 use crate::options::Error;
@@ -26,13 +26,34 @@ use crate::supers::Phase;
 
 /// Order of the overwrites that precede the steady state.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Writes {
+enum Writes {
     Random,
     Sequential,
 }
 
+impl<P: Pages> Ftl<P> {
+    /// Brings a drive that nothing was ever written to into the state in which long uniform random writes
+    /// would have left it: every unit is mapped, and reads as zeros. Then `warm_up` units are written at
+    /// random, in the ordinary way.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if anything has been written to the drive.
+    pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
+        self.0.precondition(Writes::Random, warm_up, seed).await
+    }
+
+    /// As [`precondition`](Ftl::precondition), for overwrites from the first unit to the last, again and
+    /// again, of which the next one begins.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn precondition_sequential(&self, seed: u64) -> Result<(), Error> {
+        self.0.precondition(Writes::Sequential, 0, seed).await
+    }
+}
+
 impl<P: Pages> Inner<P> {
-    pub async fn precondition(&self, writes: Writes, warm_up: u64, seed: u64) -> Result<(), Error> {
+    async fn precondition(&self, writes: Writes, warm_up: u64, seed: u64) -> Result<(), Error> {
         if !self.state.borrow().is_new() {
             return Err(Error::InUse);
         }

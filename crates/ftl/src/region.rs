@@ -11,11 +11,8 @@
 
 use alloc::vec::Vec;
 
-use crate::buffer::{Buffer, Phase, Slot};
-use crate::ftl::Inner;
 use crate::layout::NONE;
-use crate::options::{Error, Options};
-use crate::pages::Pages;
+use crate::slot::{Phase, Slot};
 
 /// NV-SRAM for some of the slots.
 #[derive(Clone)]
@@ -33,222 +30,101 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The region that these options ask for.
-    pub fn of(options: &Options) -> Option<Region> {
-        let room = options.nv_slots?;
-        let found_room = Vec::with_capacity(options.slots as usize);
-        Some(Region { host_slots: options.slots, room, first: NONE, flying: 0, found_room })
+    /// Room for this number of units.
+    pub fn new(host_slots: u32, room: u32) -> Region {
+        let found_room = Vec::with_capacity(host_slots as usize);
+        Region { host_slots, room, first: NONE, flying: 0, found_room }
     }
-}
 
-impl Buffer {
     /// A slot has been filled, and is the newest.
-    pub fn enter(&mut self, at: u32) {
-        let Some(region) = &mut self.region else { return };
-        if at >= region.host_slots || region.first != NONE {
+    pub fn enter(&mut self, slots: &mut [Slot], at: u32) {
+        if at >= self.host_slots || self.first != NONE {
             return;
         }
-        if region.room == 0 {
-            region.first = at;
+        if self.room == 0 {
+            self.first = at;
             return;
         }
-        region.room -= 1;
-        self.slots[at as usize].kept = true;
+        self.room -= 1;
+        slots[at as usize].kept = true;
     }
 
     /// A slot is being programmed.
-    pub fn takes_off(&mut self, at: u32) {
-        let kept = self.slots[at as usize].kept;
-        self.region.iter_mut().for_each(|region| region.flying += u32::from(kept));
+    pub fn takes_off(&mut self, slot: &Slot) {
+        self.flying += u32::from(slot.kept);
     }
 
     /// The program of a slot has failed, and it waits again.
-    pub fn grounded(&mut self, at: u32) {
-        let kept = self.slots[at as usize].kept;
-        self.region.iter_mut().for_each(|region| region.flying -= u32::from(kept));
+    pub fn grounded(&mut self, slot: &Slot) {
+        self.flying -= u32::from(slot.kept);
     }
 
     /// A slot is about to leave its place in the list.
-    pub fn passes(&mut self, at: u32) {
-        if self.region.as_ref().is_some_and(|region| region.first == at) {
-            let next = self.next_without(self.slots[at as usize].after);
-            self.set_first(next);
+    pub fn passes(&mut self, slots: &[Slot], at: u32) {
+        if self.first == at {
+            self.first = self.next_without(slots, slots[at as usize].after);
         }
     }
 
-    /// This is the oldest slot of the host without room.
-    pub fn set_first(&mut self, at: u32) {
-        self.region.iter_mut().for_each(|region| region.first = at);
-    }
-
-    /// Passes the room of a failed slot to the one that replaces it. Returns true if the failed one was the
-    /// first without.
-    pub fn inherit(&mut self, old: u32, new: u32) -> bool {
-        let [from, to] = [old, new].map(|at| self.slots[at as usize]);
-        let Some(region) = &mut self.region else { return false };
+    /// Passes the room of a failed slot, or its place as the first without, to the one that replaces it.
+    pub fn inherit(&mut self, slots: &mut [Slot], old: u32, new: u32) {
+        let [from, to] = [old, new].map(|at| slots[at as usize]);
         if from.kept && !to.kept {
-            region.flying -= u32::from(from.phase == Phase::Flying);
-            region.flying += u32::from(to.phase == Phase::Flying);
-            region.found_room.push(new);
-            self.slots[old as usize].kept = false;
-            self.slots[new as usize].kept = true;
+            self.flying -= u32::from(from.phase == Phase::Flying);
+            self.flying += u32::from(to.phase == Phase::Flying);
+            self.found_room.push(new);
+            slots[old as usize].kept = false;
+            slots[new as usize].kept = true;
         }
-        region.first == old
+        if self.first == old {
+            self.first = new;
+        }
     }
 
     /// A slot has become free: the oldest without room gets its room.
-    pub fn leave(&mut self, left: Slot) {
-        let Some(region) = self.region.as_mut().filter(|_| left.kept) else { return };
-        region.room += 1;
-        region.flying -= u32::from(left.phase == Phase::Flying);
-        let first = region.first;
-        if first == NONE {
+    pub fn leave(&mut self, slots: &mut [Slot], left: Slot) {
+        if !left.kept {
             return;
         }
-        region.room -= 1;
-        region.found_room.push(first);
-        let slot = &mut self.slots[first as usize];
+        self.room += 1;
+        self.flying -= u32::from(left.phase == Phase::Flying);
+        if self.first == NONE {
+            return;
+        }
+        self.room -= 1;
+        self.found_room.push(self.first);
+        let slot = &mut slots[self.first as usize];
         slot.kept = true;
-        region.flying += u32::from(slot.phase == Phase::Flying);
+        self.flying += u32::from(slot.phase == Phase::Flying);
         let next = slot.after;
-        let next = self.next_without(next);
-        self.set_first(next);
+        self.first = self.next_without(slots, next);
     }
 
     /// The host's next slot from here on; none of them has room.
-    fn next_without(&self, mut at: u32) -> u32 {
-        let hosts = self.region.as_ref().map_or(0, |region| region.host_slots);
-        while at != NONE && at >= hosts {
-            at = self.slots[at as usize].after;
+    fn next_without(&self, slots: &[Slot], mut at: u32) -> u32 {
+        while at != NONE && at >= self.host_slots {
+            at = slots[at as usize].after;
         }
         at
     }
 
-    /// Returns true if this slot is in NV-SRAM, or there is no bound.
-    pub fn is_kept(&self, at: u32) -> bool {
-        self.region.is_none() || self.slots[at as usize].kept
-    }
-
     /// Returns true if some write waits for room.
     pub fn lacks_room(&self) -> bool {
-        self.region.as_ref().is_some_and(|region| region.first != NONE)
+        self.first != NONE
     }
 
     /// A slot that has found room, and is still there.
-    fn pop_found(&mut self) -> Option<u32> {
-        let region = self.region.as_mut()?;
-        core::iter::from_fn(|| region.found_room.pop()).find(|at| self.slots[*at as usize].kept)
+    pub fn pop_found(&mut self, slots: &[Slot]) -> Option<u32> {
+        core::iter::from_fn(|| self.found_room.pop()).find(|at| slots[*at as usize].kept)
     }
 
     /// Returns true if the writes up to this number are in NV-SRAM or on flash.
-    fn is_safe(&self, order: u64) -> bool {
-        let first = self.region.as_ref().map_or(NONE, |region| region.first);
-        first == NONE || self.slots[first as usize].order > order
+    pub fn is_safe(&self, slots: &[Slot], order: u64) -> bool {
+        self.first == NONE || slots[self.first as usize].order > order
     }
 
     /// Returns true if none of the kept slots is on its way to flash.
-    fn is_stuck(&self) -> bool {
-        self.region.as_ref().is_some_and(|region| region.flying == 0)
-    }
-}
-
-impl<P: Pages> Inner<P> {
-    /// Returns when the writes up to this number survive a power cut, in a write buffer that does.
-    ///
-    /// # Errors
-    /// [`Error::WornOut`]: there is no room, and there never will be.
-    pub async fn until_kept(&self, order: u64) -> Result<(), Error> {
-        if self.options.nv_slots.is_none() || self.is_kept(order) {
-            return Ok(());
-        }
-        let since = self.blame.begin_wait(&self.rt, &*self.pages);
-        // Writes that come at this moment fill the superpage that would be padded.
-        self.rt.yield_now().await;
-        let done = loop {
-            let seen = self.landed.version();
-            if self.is_kept(order) {
-                break Ok(());
-            }
-            if self.state.borrow().worn_out {
-                break Err(Error::WornOut);
-            }
-            self.make_room();
-            self.landed.changed(&self.rt, seen).await;
-        };
-        self.blame.end_wait(&self.rt, &*self.pages, since, self.blame.buffer);
-        done
-    }
-
-    /// Tells the flash which slots have found room, and looks.
-    fn is_kept(&self, order: u64) -> bool {
-        let mut state = self.state.borrow_mut();
-        while let Some(slot) = state.buffer.pop_found() {
-            self.pages.preserve(slot, true);
-        }
-        self.options.mistakes.nv_sram_has_no_bound || state.buffer.is_safe(order)
-    }
-
-    /// Sends the oldest units to flash if none of those in the NV-SRAM is on its way: a superpage that does
-    /// not fill is padded.
-    fn make_room(&self) {
-        let mut state = self.state.borrow_mut();
-        if !state.buffer.is_stuck() {
-            drop(state);
-            // Superpages may be held until others close their word lines.
-            return self.collect.notify(&self.rt);
-        }
-        if let Some((oldest, _)) = state.buffer.oldest_waiting() {
-            state.force = state.force.max(oldest);
-        }
-        drop(state);
-        self.form();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::content::TRIM;
-    use crate::policy::Heat;
-
-    /// A buffer of four slots of the host and one of the layer, with NV-SRAM for this number.
-    fn buffer(room: u32) -> Buffer {
-        let found_room = Vec::with_capacity(4);
-        let region = Region { host_slots: 4, room, first: NONE, flying: 0, found_room };
-        Buffer::new(5, false, Some(region))
-    }
-
-    #[test]
-    fn room_goes_to_the_oldest_slot_without_and_never_to_a_trim_record() {
-        let mut buffer = buffer(1);
-        let first = buffer.fill(0, 7, Heat::Typical);
-        buffer.fill_first(4, TRIM);
-        let [second, third] = [1, 2].map(|slot| buffer.fill(slot, 10 + slot, Heat::Typical));
-        assert!(buffer.is_safe(first) && !buffer.is_safe(second) && buffer.is_stuck());
-        assert_eq!(
-            (buffer.take_off(Heat::Typical), buffer.take_off(Heat::Typical)),
-            (Some(4), Some(0))
-        );
-        assert!(!buffer.is_stuck(), "on its way");
-        buffer.landed(4);
-        assert!(!buffer.is_safe(second), "the record had room of its own");
-        buffer.landed(0);
-        assert!(buffer.is_safe(second) && !buffer.is_safe(third));
-        assert_eq!((buffer.pop_found(), buffer.pop_found()), (Some(1), None));
-    }
-
-    /// Otherwise a power cut would lose data that an earlier write has put into NV-SRAM.
-    #[test]
-    fn slot_that_replaces_a_failed_one_takes_its_room() {
-        let mut buffer = buffer(1);
-        buffer.fill(0, 7, Heat::Typical);
-        assert_eq!(buffer.take_off(Heat::Typical), Some(0));
-        let other = buffer.fill(1, 8, Heat::Typical);
-        let newer = buffer.fill(2, 7, Heat::Typical);
-        assert!(!buffer.is_safe(newer));
-        assert!(buffer.fell(0), "the newer version is written instead");
-        assert!(buffer.slots[2].kept && buffer.is_stuck());
-        assert_eq!(buffer.pop_found(), Some(2));
-        assert!(!buffer.is_safe(other), "there is no more room than before");
+    pub fn is_stuck(&self) -> bool {
+        self.flying == 0
     }
 }

@@ -9,10 +9,9 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use crate::content::{CHUNK, PAD, ROOT};
+use crate::content::{CHUNK, PAD, ROOT, SEQUENCE_MAX};
 use crate::ftl::{Inner, Task};
 use crate::layout::{NONE, WritePointer};
-use crate::mount::SEQUENCE_MAX;
 use crate::options::Error;
 use crate::pages::{
     Blocks, Erase, Header, Page, PageRead, Pages, Part, Place, Row, Source, Tag, Unit,

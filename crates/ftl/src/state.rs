@@ -146,6 +146,7 @@ impl State {
         let per_chunk = layout.shape.unit_bytes / ENTRY_BYTES;
         let chunks = options.units.div_ceil(per_chunk) as usize;
         let dies = layout.shape.dies;
+        let region = options.nv_slots.map(|room| Region::new(options.slots, room));
         let queue = |_| Queue { jobs: VecDeque::with_capacity(QUEUE + 1), flying: None };
         State {
             layout,
@@ -155,7 +156,7 @@ impl State {
             dirty: alloc::vec![false; chunks],
             chunks: alloc::vec![NONE; chunks],
             supers: Supers::new(pages, layout),
-            buffer: Buffer::new(slots, options.hints, Region::of(options)),
+            buffer: Buffer::new(slots, options.hints, region),
             queues: (0..dies).map(queue).collect(),
             closing: Closing::new(dies),
             spare_jobs: Vec::new(),

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 use runtime::{Either, race};
 
-use crate::buffer::Phase;
 use crate::content::{Holds, PAD, holds};
 use crate::ftl::{Inner, Task};
 use crate::job::{Job, QUEUE};
 use crate::layout::{NONE, WritePointer};
-use crate::options::{Cache, Error};
+use crate::options::Error;
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
 use crate::policy::{self, Heat, Stream};
+use crate::slot::Phase;
 use crate::space::{self, Opening};
 use crate::state::State;
 use crate::supers;
@@ -184,57 +184,6 @@ impl<P: Pages> Inner<P> {
         state.counters.host_units += 1;
         state.counters.hinted_units += u64::from(heat != Heat::Typical);
         order
-    }
-
-    pub async fn flush(&self) -> Result<(), Error> {
-        if self.options.cache == Cache::Protected || self.options.mistakes.flush_returns_at_once {
-            return Ok(());
-        }
-        self.until_on_flash().await
-    }
-
-    /// Returns when all earlier writes and trims are on flash, whatever the buffer survives.
-    pub async fn until_on_flash(&self) -> Result<(), Error> {
-        let ticket = {
-            let mut state = self.state.borrow_mut();
-            state.seal_note();
-            let ticket = state.buffer.next_order() - 1;
-            state.force = state.force.max(ticket);
-            ticket
-        };
-        self.form();
-        let since = self.blame.begin_wait(&self.rt, &*self.pages);
-        loop {
-            let seen = self.landed.version();
-            if let Some(done) = self.is_flushed(ticket) {
-                self.blame.end_wait(&self.rt, &*self.pages, since, self.blame.flush);
-                done?;
-                return Ok(self.pages.persist()?);
-            }
-            self.form();
-            self.landed.changed(&self.rt, seen).await;
-        }
-    }
-
-    /// Returns `Some` if all writes up to this one are on flash or never will be. Hurries trim records that
-    /// replace some of them.
-    fn is_flushed(&self, ticket: u64) -> Option<Result<(), Error>> {
-        let mut state = self.state.borrow_mut();
-        let landed = state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket);
-        // Data trimmed during the wait need not be on flash; then the trim record must be.
-        let stands = state.standing.iter().any(|(_, order)| *order <= ticket);
-        let open = state.note.is_some_and(|note| note.stands_for <= ticket);
-        if landed && !stands && !open {
-            return Some(Ok(()));
-        }
-        if state.worn_out {
-            return Some(Err(Error::WornOut));
-        }
-        if open || (landed && stands) {
-            state.seal_note();
-            state.force = state.force.max(state.buffer.next_order() - 1);
-        }
-        None
     }
 
     /// Forms superpages of pending slots while dies and space are available.
