@@ -19,6 +19,7 @@ use core::task::{Context, Poll, Waker};
 use crate::clock::{Clock, Idle, IdleSleep, Progress, WallClock};
 use crate::log::{Entry, Log};
 use crate::pass::Pass;
+use crate::pauses::{draw, paused};
 use crate::rng::Rng;
 use crate::task::{MAIN, OURS, OUTSIDE, Parked, TaskId, straight};
 use crate::time::Time;
@@ -186,7 +187,15 @@ impl Rt {
     fn spawn_boxed(&self, future: Pin<Box<dyn Future<Output = ()>>>) -> TaskId {
         let future = match self.0.pauses.borrow().is_some() {
             false => future,
-            true => Box::pin(crate::pauses::paused(self.clone(), future)),
+            true => {
+                let rt = self.clone();
+                let pause = move || {
+                    let span = rt.0.pauses.borrow_mut().as_mut().and_then(draw)?;
+                    let rt = rt.clone();
+                    Some(async move { rt.sleep(span).await })
+                };
+                Box::pin(paused(future, pause))
+            }
         };
         let task = Task { future: Some(future), queued: false, trace: NO_TRACE };
         let mut tasks = self.0.tasks.borrow_mut();

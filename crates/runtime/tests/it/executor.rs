@@ -530,3 +530,37 @@ fn in_place_time_matches_timers() {
         assert_eq!(run(seed, false), run(seed, true), "seed {seed}");
     }
 }
+
+/// Runs 1,000 turns of 10 ns with pauses of this seed; returns the time that they took.
+fn took(seed: Option<u64>) -> Time {
+    let rt = Rt::simulated(None, Log::Off);
+    if let Some(seed) = seed {
+        rt.pause_tasks(Rng::for_part(seed, "pauses"));
+    }
+    let left = Rc::new(Cell::new(1000));
+    rt.spawn({
+        let (rt, left) = (rt.clone(), left.clone());
+        async move {
+            while left.get() > 0 {
+                rt.sleep(Span::ns(10)).await;
+                left.set(left.get() - 1);
+            }
+        }
+    });
+    rt.block_on(async {
+        while left.get() > 0 {
+            rt.sleep(Span::ns(10)).await;
+        }
+    });
+    let now = rt.now();
+    rt.drop_tasks();
+    now
+}
+
+#[test]
+fn paused_tasks_end_later_and_repeat_with_their_seed() {
+    assert_eq!(took(None), Time(10_000_000));
+    assert!(took(Some(1)) > Time(100_000_000), "{}", took(Some(1)));
+    assert_eq!(took(Some(1)), took(Some(1)));
+    assert_ne!(took(Some(1)), took(Some(2)));
+}
