@@ -2,10 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use media::nand::{Geometry, Timing};
+use media::nand::{Cell, Geometry, Timing};
 use runtime::Span;
 
-use super::flash::Flash;
 use crate::fields::{Fields, Source::Required};
 use crate::units::{rate_text, span_text};
 
@@ -74,21 +73,19 @@ fn mean(pages: &[Span]) -> Span {
     Span(pages.iter().map(|span| span.0).sum::<u64>() / pages.len().max(1) as u64)
 }
 
-impl Flash {
-    /// Times of the chips as keys of a plan and their values, those of zero left out. A plan that sets one
-    /// has the chips with that time.
-    pub fn chip_times(&self) -> Vec<(String, String)> {
-        let mut timing = self.timing.clone();
-        let bits = self.spec.geometry.cell.bits() as usize;
-        let mut times =
-            vec![("read", mean(&timing.read[..bits])), ("program", mean(&timing.program[..bits]))];
-        for (key, field) in SINGLE {
-            times.extend(field(&mut timing).map(|span| (key, *span)));
-        }
-        let times = times.into_iter().filter(|(_, span)| *span > Span::ZERO);
-        let times = times.map(|(key, span)| (format!("{TABLE}.{key}"), span_text(span)));
-        times.chain([(format!("{TABLE}.bus"), rate_text(self.timing.bytes_per_s))]).collect()
+/// Times of chips of these cells as keys of a plan and their values, those of zero left out. A plan that sets
+/// one has the chips with that time.
+pub(super) fn listed(timing: &Timing, cell: Cell) -> Vec<(String, String)> {
+    let mut timing = timing.clone();
+    let bits = cell.bits() as usize;
+    let mut times =
+        vec![("read", mean(&timing.read[..bits])), ("program", mean(&timing.program[..bits]))];
+    for (key, field) in SINGLE {
+        times.extend(field(&mut timing).map(|span| (key, *span)));
     }
+    let times = times.into_iter().filter(|(_, span)| *span > Span::ZERO);
+    let times = times.map(|(key, span)| (format!("{TABLE}.{key}"), span_text(span)));
+    times.chain([(format!("{TABLE}.bus"), rate_text(timing.bytes_per_s))]).collect()
 }
 
 #[cfg(test)]
