@@ -8,13 +8,15 @@ use core::cell::RefCell;
 use bus::{Buffer, HostPort};
 use wire::Lba;
 
+use super::failure::{does_not_write, is_lost, is_unreadable};
 use super::journal::{Journal, Part};
+use super::layout::{Layout, Piece, Segment};
 use super::mailbox::Asked;
 use super::record::Change;
 use super::stripes::Held;
 use super::together::{all, many};
 use super::trace::{Way, fold};
-use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost, is_unreadable};
+use super::{PARITY_BYTES, Place, Shared};
 use host::{BlockDevice, IoError, Kind};
 
 /// Retries of a change after a member has failed: each failure leaves one member fewer.
@@ -396,11 +398,6 @@ struct Write<'a> {
     lba: u64,
     from: &'a Buffer,
     fua: bool,
-}
-
-/// Returns true if a member with this write error is out.
-pub fn does_not_write(kind: Kind) -> bool {
-    is_lost(kind) || is_unreadable(kind) || kind == Kind::Full
 }
 
 /// XORs a buffer's bytes into a sum.

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use bus::HostPort;
 use host::{BlockDevice, Deallocated, Geometry};
 
+use super::layout::MEMBERS_MAX;
 use super::record::RECORD_BYTES;
-use super::{MEMBERS_MAX, Options, Shared, Unfit};
+use super::{Options, Shared, Unfit};
 
 /// Checks the number of members, and that they match.
 pub fn validate<D: BlockDevice>(

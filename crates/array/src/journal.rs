@@ -38,13 +38,14 @@ use core::cell::{Cell, RefCell};
 use bus::{Buffer, HostPort};
 use runtime::{Rt, Signal};
 
-use super::change::does_not_write;
+use super::failure::{does_not_write, is_lost};
+use super::layout::MEMBERS_MAX;
 use super::record::{
     Change, Group, ITEMS_MAX, Item, LIFE_SHIFT, RECORD_BYTES, Region, Superblock, sum,
 };
 use super::together::all;
 use super::trace::Way;
-use super::{MEMBERS_MAX, Out, Place, Shared, is_lost};
+use super::{Out, Place, Shared};
 use host::{BlockDevice, IoError};
 
 /// Part of a change on a member; no buffer for a deallocation.

@@ -49,6 +49,7 @@
 extern crate alloc;
 
 mod change;
+mod failure;
 mod fit;
 mod journal;
 mod layout;
@@ -69,6 +70,7 @@ use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use runtime::{Rt, Stage, stage};
 use wire::Lba;
 
+use failure::{is_lost, is_unreadable};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use journal::Journal;
 pub use layout::{Layout, MEMBERS_MAX, Piece, Segment};
@@ -432,17 +434,6 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         // Boxed: rare, with a large future.
         Box::pin(self.recover(Place { number, member, block }, &into, &way)).await
     }
-}
-
-/// Returns true if a member with this error is out.
-fn is_lost(kind: Kind) -> bool {
-    use Kind::{Closed, DeviceFailed, Gone, Reset, TimedOut};
-    matches!(kind, Gone | Closed | TimedOut | DeviceFailed | Reset)
-}
-
-/// Returns true if other members can replace a failed read with this error.
-fn is_unreadable(kind: Kind) -> bool {
-    matches!(kind, Kind::MediaFailed | Kind::Corrupted)
 }
 
 impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use super::Layout;
+use super::layout::Layout;
 
 /// Number of superblock slots, which are written in turn.
 pub const SUPERBLOCKS: u64 = 2;

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use bus::HostPort;
 use wire::Lba;
 
+use super::failure::{is_lost, is_unreadable};
 use super::journal::Journal;
 use super::record::{Change, Group, Item, SUPERBLOCKS, Superblock, sum};
-use super::{Out, Place, Shared, StartError, Unfit, is_lost, is_unreadable};
+use super::{Out, Place, Shared, StartError, Unfit};
 use host::{BlockDevice, IoError, Kind};
 
 /// An entry that may be valid: its place, and what each member's record has of it.
