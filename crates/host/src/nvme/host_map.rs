@@ -26,8 +26,8 @@ use runtime::{Signal, Span, Stage, Time, stage};
 use wire::nvme::admin;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::features::fid;
-use wire::nvme::host_map::{self as wired, HostMap, Move, Moves, NO_PLACE};
-use wire::nvme::io::BLOCKS_MAX;
+use wire::nvme::host_map::{HostMap, MOVES_PER_PAGE, Move, Moves, NO_PLACE};
+use wire::nvme::io::{BLOCKS_MAX, read_map, read_placed};
 use wire::nvme::log::lid;
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
@@ -236,7 +236,7 @@ impl<P: HostPort> Inner<P> {
     async fn take_moves(&self) -> Result<(), InitError> {
         let told = &self.core.events.moves;
         let seen = told.version();
-        while self.read_moves().await?.count.get() >= wired::MOVES_PER_PAGE {}
+        while self.read_moves().await?.count.get() >= MOVES_PER_PAGE {}
         told.changed(self.core.rt(), seen).await;
         Ok(())
     }
@@ -258,7 +258,7 @@ impl<P: HostPort> Inner<P> {
         let mut bytes = [0; size_of::<Moves>()];
         page.copy_out(0, &mut bytes);
         let header = Moves::read_from_bytes(&bytes).expect("of this length");
-        let count = header.count.get().min(wired::MOVES_PER_PAGE) as usize;
+        let count = header.count.get().min(MOVES_PER_PAGE) as usize;
         for at in 0..count {
             let mut bytes = [0; size_of::<Move>()];
             page.copy_out(size_of::<Moves>() + at * size_of::<Move>(), &mut bytes);
@@ -389,7 +389,7 @@ impl<P: HostPort> Queue<P> {
         let (slot, held) = self.slot().await;
         let data = self.pair.lists.describe(slot.index(), &buffer);
         slot.keep(buffer);
-        let build = |cid| wired::read_map(cid, self.nsid(), lba, blocks, data);
+        let build = |cid| read_map(cid, self.nsid(), lba, blocks, data);
         let done = self.run(&slot, held, &build).await;
         self.port().rt().detach_trace();
         let buffer = slot.take_back();
@@ -468,7 +468,7 @@ impl<P: HostPort> PlacedDisk<P> {
         self.map.count(|counts| counts.places += u64::from(count));
         let data = queue.pair.lists.describe(slot.index(), &into);
         slot.keep(into);
-        let build = |cid| wired::read_placed(cid, queue.nsid(), (lba, blocks), place, data);
+        let build = |cid| read_placed(cid, queue.nsid(), (lba, blocks), place, data);
         let done = queue.run(&slot, held, &build).await;
         (slot.take_back(), done.map_err(|failed| failed.at(Some(lba))))
     }

@@ -11,10 +11,9 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::entry::{DataPointer, Sqe};
-use super::io::{Access, Command, Request};
+use super::access::Access;
+use super::entry::Sqe;
 use super::layout;
-use crate::{BusAddr, CommandId, Lba, Nsid};
 
 /// No place: the host doesn't know it, or the unit has none on flash. The controller looks such a unit up.
 pub const NO_PLACE: u32 = u32::MAX;
@@ -96,30 +95,6 @@ pub struct HostMap {
 impl HostMap {
     /// Most moves that a controller keeps.
     pub const MOVES_MAX: u32 = 1 << 16;
-}
-
-/// A Read Placed of `blocks` blocks (1 to [`BLOCKS_MAX`](super::io::BLOCKS_MAX)) from `lba` on: `place` is
-/// that of the only mapping unit, or the list of places is at `list`.
-///
-/// # Panics
-/// If there are no blocks or too many.
-pub fn read_placed(
-    cid: CommandId,
-    nsid: Nsid,
-    (lba, blocks): (Lba, u32),
-    (place, list): (u32, BusAddr),
-    data: DataPointer,
-) -> Sqe {
-    let access = Access { metadata: list, ..Access::of(lba, blocks) };
-    Request { cid, nsid, data, command: Command::ReadPlaced(PlacedRead { access, place }) }.to_sqe()
-}
-
-/// A Read Map for `blocks` blocks (1 to [`BLOCKS_MAX`](super::io::BLOCKS_MAX)) from `lba` on.
-///
-/// # Panics
-/// If there are no blocks or too many.
-pub fn read_map(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPointer) -> Sqe {
-    Request { cid, nsid, data, command: Command::ReadMap(Access::of(lba, blocks)) }.to_sqe()
 }
 
 #[cfg(test)]

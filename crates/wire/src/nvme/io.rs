@@ -5,6 +5,7 @@
 
 use bitfield_struct::bitfield;
 
+use super::access::{Dword12, protection, store_tags};
 use super::dsm::{Attributes, DatasetManagement};
 use super::entry::{self, DataPointer, Sqe};
 use super::host_map::PlacedRead;
@@ -13,6 +14,8 @@ use super::pi::Protection;
 use super::reservation::{Acquire, Register, Release, Report};
 use super::status::Status;
 use crate::{BusAddr, CommandId, Lba, Nsid};
+
+pub use super::access::{Access, BLOCKS_MAX};
 
 /// A valid I/O command, and its data pointer.
 pub type Request = entry::Request<Command>;
@@ -80,45 +83,8 @@ pub struct CopyTo {
     pub protection: Protection,
 }
 
-/// Blocks and flags of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// First block.
-    pub lba: Lba,
-    /// Number of blocks: 1 to 65536.
-    pub blocks: u32,
-    /// FUA: the medium itself, not a volatile cache, must hold the data.
-    pub fua: bool,
-    /// LR: limits error recovery.
-    pub limited_retry: bool,
-    /// PI fields.
-    pub protection: Protection,
-    /// MPTR: address of separate metadata, if any.
-    pub metadata: BusAddr,
-}
-
-/// Maximum number of blocks per command.
-pub const BLOCKS_MAX: u32 = 1 << 16;
-
 /// Maximum number of ranges per command.
 pub const RANGES_MAX: u16 = 1 << 8;
-
-/// Command dword 12 of Read, Write, Compare and Write Zeroes.
-///
-/// Storage tags (STC) and directives (DTYPE) are left out, as none of our controllers supports them.
-#[bitfield(u32)]
-struct Dword12 {
-    /// NLB, 0-based.
-    nlb: u16,
-    #[bits(9)]
-    __: u16,
-    /// DEAC, of Write Zeroes only.
-    deac: bool,
-    #[bits(4)]
-    prinfo: u8,
-    fua: bool,
-    lr: bool,
-}
 
 /// Command dword 12 of Copy, without directives.
 #[bitfield(u32)]
@@ -135,60 +101,6 @@ struct CopyDword12 {
     prinfow: u8,
     fua: bool,
     lr: bool,
-}
-
-impl Access {
-    /// An access to `blocks` blocks, without flags.
-    pub const fn of(lba: Lba, blocks: u32) -> Access {
-        Access {
-            lba,
-            blocks,
-            fua: false,
-            limited_retry: false,
-            protection: Protection::NONE,
-            metadata: BusAddr(0),
-        }
-    }
-
-    #[inline]
-    pub(super) fn parse(sqe: &Sqe) -> Access {
-        let dword12 = Dword12::from_bits(sqe.cdw12.get());
-        Access {
-            protection: protection(sqe, dword12.prinfo()),
-            metadata: BusAddr(sqe.mptr.get()),
-            lba: Lba(u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get())),
-            blocks: u32::from(dword12.nlb()) + 1,
-            fua: dword12.fua(),
-            limited_retry: dword12.lr(),
-        }
-    }
-
-    #[inline]
-    pub(super) fn store(&self, sqe: &mut Sqe) {
-        assert!((1..=BLOCKS_MAX).contains(&self.blocks), "{} blocks in one command", self.blocks);
-        let dword12 = Dword12::new()
-            .with_nlb((self.blocks - 1) as u16)
-            .with_prinfo(self.protection.prinfo())
-            .with_fua(self.fua)
-            .with_lr(self.limited_retry);
-        sqe.cdw10 = (self.lba.0 as u32).into();
-        sqe.cdw11 = ((self.lba.0 >> 32) as u32).into();
-        sqe.cdw12 = dword12.into_bits().into();
-        sqe.mptr = self.metadata.0.into();
-        store_tags(sqe, &self.protection);
-    }
-}
-
-/// PI fields of a command: these bits of dword 12, and dwords 14 and 15.
-#[inline]
-fn protection(sqe: &Sqe, prinfo: u8) -> Protection {
-    Protection::from_bits(prinfo, sqe.cdw14.get(), sqe.cdw15.get())
-}
-
-#[inline]
-fn store_tags(sqe: &mut Sqe, protection: &Protection) {
-    sqe.cdw14 = protection.reference.into();
-    sqe.cdw15 = protection.tags().into();
 }
 
 impl CopyTo {
@@ -467,6 +379,30 @@ pub fn copy(cid: CommandId, nsid: Nsid, to: Lba, ranges: u16, data: DataPointer)
         protection: Protection::NONE,
     };
     Request { cid, nsid, data, command: Command::Copy(copy) }.to_sqe()
+}
+
+/// A Read Placed of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on: `place` is
+/// that of the only mapping unit, or the list of places is at `list`.
+///
+/// # Panics
+/// If there are no blocks or too many.
+pub fn read_placed(
+    cid: CommandId,
+    nsid: Nsid,
+    (lba, blocks): (Lba, u32),
+    (place, list): (u32, BusAddr),
+    data: DataPointer,
+) -> Sqe {
+    let access = Access { metadata: list, ..Access::of(lba, blocks) };
+    Request { cid, nsid, data, command: Command::ReadPlaced(PlacedRead { access, place }) }.to_sqe()
+}
+
+/// A Read Map for `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.
+///
+/// # Panics
+/// If there are no blocks or too many.
+pub fn read_map(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPointer) -> Sqe {
+    Request { cid, nsid, data, command: Command::ReadMap(Access::of(lba, blocks)) }.to_sqe()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! NVM Express: registers, queue entries, commands, and the structures they move.
 
+mod access;
 pub mod admin;
 pub mod collect;
 pub mod dsm;
