@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from . import check, plan, predict
 from .build import OUT, ROOT
+from .jobs import job, numbers
 from .problem import Problem
 from .serving import INTERFACES, Endpoint, doorbell
 
@@ -109,21 +110,6 @@ def tried(program, rounds, link):
 
 # Poisson arrivals a second: few enough that reads rarely queue. Their phase in the device's polling loop is random.
 RATE = 20_000
-
-
-def job(row, limit):
-    """A row's job file."""
-    rated = f"rate_iops={row['rate']}\nrate_process=poisson\n" if row.get("rate") else ""
-    return (f"[r]\nrw={row['job']}\nbs={row['bytes']}\niodepth={row['depth']}\nsize={row['size']}\n"
-            f"norandommap=1\n{rated}{limit}\n")
-
-
-def numbers(path, kind="read"):
-    """A run's p50 and p99 in microseconds, its rate, and the distribution by quantile."""
-    done = json.loads(path.read_text(encoding="utf-8"))["runs"][0]["jobs"][0]["operations"][kind]
-    at = {one["quantile"]: one["ns"] for one in done["latency"]["percentiles"]}
-    return {"p50_us": at[0.5] / 1e3, "p99_us": at[0.99] / 1e3, "iops": done["iops"],
-            "quantiles_ns": [[quantile, ns] for quantile, ns in sorted(at.items())]}
 
 
 def measured(served, row, seconds, path):

@@ -3,8 +3,9 @@
 import json
 import subprocess
 
-from . import measure, plan
+from . import plan
 from .build import OUT
+from .jobs import job, numbers
 from .problem import Problem
 from .serving import doorbell
 
@@ -60,13 +61,13 @@ def simulated(path, interface, row):
     """What a plan predicts of a row."""
     text, report = OUT / "predicted.fio", OUT / "predicted.json"
     limit = f"number_ios={SIMULATED_READS}"
-    text.write_text(measure.job(row, limit), encoding="utf-8")
+    text.write_text(job(row, limit), encoding="utf-8")
     command = [str(doorbell()), "run", str(text), "--world", "sim", "--plan", str(path),
                "--interface", interface, "--json", str(report)]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     if said.returncode != 0:
         raise Problem(f"{' '.join(command)}:\n{said.stdout}{said.stderr}")
-    return measure.numbers(report, "read" if row["job"] == "randread" else "write")
+    return numbers(report, "read" if row["job"] == "randread" else "write")
 
 
 def one(found, row):
