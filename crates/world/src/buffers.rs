@@ -9,8 +9,7 @@ use workload::job::Job;
 use workload::trace::Longest;
 
 use crate::error::{BuffersTooLarge, RunError};
-use crate::groups::target;
-use crate::work::{Work, WorkError};
+use crate::work::{Work, WorkError, target};
 
 /// Size of the buffer of each task of a job, and the operation of its recordings that sets it.
 struct Size {

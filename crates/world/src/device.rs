@@ -19,10 +19,10 @@ use media::nand::{Lock, Nand, Spec};
 use media::{Contents, Faulty, Harm, Media, Part, Range};
 use runtime::Rt;
 
+use crate::error::{CheckError, MediumError, RunError};
 use crate::interfaces::{DeviceSide, Extent, Front, Row, Shared, StartDevice};
 use crate::medium::{Medium, Reach, chips, software};
 use crate::precondition;
-use crate::{CheckError, MediumError, RunError};
 pub use check::{check, check_mount};
 pub use live::{Copied, DieView, copy_to_file};
 use plan::{Flash, MediumPace, Plan, Start};

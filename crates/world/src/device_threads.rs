@@ -28,10 +28,10 @@ use plan::{MediumPace, Plan};
 use runtime::{Either, Log, Rt, STD_CLOCK, Traces, race};
 use wire::QueueId;
 
+use crate::error::{CheckError, MediumError, RunError};
 use crate::interfaces::{DeviceSide, NVME, OneThread, Row, Stop};
 use crate::medium::Reach;
 use crate::shared_blocks::SharedBlocks;
-use crate::{CheckError, MediumError, RunError};
 
 /// Most device threads of a drive.
 pub const THREADS_MAX: u32 = 64;

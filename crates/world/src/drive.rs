@@ -50,7 +50,9 @@ pub async fn drive<P: HostSide>(
     let driver = row.connect(ports, plan).await?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
-    let sampler = options.timeline.map(|most| Rc::new(Sampler::new(row, plan.run.seed, most)));
+    let sampler = options
+        .timeline
+        .map(|most| Rc::new(Sampler::new(row.stages_in_lanes(), plan.run.seed, most)));
     let snapshot = || {
         let mut snapshot = Snapshot::default();
         (instruments.snapshot)(&mut snapshot);

@@ -23,14 +23,15 @@ use host::{BlockDevice, IoError, Kind};
 use runtime::{Rt, STAGES_MAX, Signal, Span, Time};
 use wire::Lba;
 use workload::job::Job;
-use workload::pattern::{Durability, Op, OpKind, Ops};
+use workload::pattern::{Durability, Op, OpKind};
 use workload::stats::{Breakdown, Depths, JobStats};
-use workload::trace::TraceError;
 use workload::verify::ReadTicket;
 
+use crate::error::BUFFER_HINT;
 use crate::run_recorder::RunRecorder;
 use crate::series::Recorder;
 use crate::timeline::Sampler;
+use crate::work::Source;
 pub use checks::Checks;
 pub use hold::Hold;
 pub use job_result::JobResult;
@@ -44,29 +45,6 @@ const _: () = assert!(STAGES_MAX == workload::limits::STAGES_MAX);
 
 /// Size of the reads of the read-back pass, bytes.
 const READ_BACK_BYTES: u32 = 128 * 1024;
-
-pub enum Source {
-    /// A pattern of a job file.
-    Pattern(Box<Ops>),
-    Recorded(Box<dyn Iterator<Item = Result<Op, TraceError>>>),
-}
-
-impl Source {
-    /// The next operation. An invalid line of a recording is passed to `failed` and ends it.
-    fn next(&mut self, failed: impl FnOnce(TraceError)) -> Option<Op> {
-        match self {
-            Source::Pattern(ops) => ops.next(),
-            Source::Recorded(ops) => ops.next()?.map_err(failed).ok(),
-        }
-    }
-
-    fn stop(&mut self) {
-        match self {
-            Source::Pattern(ops) => ops.stop(),
-            Source::Recorded(ops) => *ops = Box::new(std::iter::empty()),
-        }
-    }
-}
 
 /// A software layer above the driver with a cost in the plan: the kernel's block layer, fio itself.
 #[derive(Clone, Copy)]
@@ -194,9 +172,6 @@ where
     job_result.elapsed = ended.since(begun);
     job_result
 }
-
-/// Hint for errors about buffers that do not fit in host memory.
-pub const BUFFER_HINT: &str = "expected a smaller bs, iodepth or numjobs, or a larger host.memory";
 
 fn blank(stages: &[&'static str]) -> JobStats {
     let breakdowns = OpKind::ALL.map(|kind| (kind, Breakdown::new(stages))).into();

@@ -174,13 +174,17 @@ impl RunError {
     }
 }
 
+/// Hint for errors about buffers that do not fit in host memory.
+pub(crate) const BUFFER_HINT: &str =
+    "expected a smaller bs, iodepth or numjobs, or a larger host.memory";
+
 /// Buffers of a job that do not fit in host memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}:{line}: {job}: found {clones} of numjobs={numjobs} with iodepth={depth} buffers of {each} bytes \
      each ({of}, rounded up), {taken} bytes with the other jobs of the group: host.memory has {left} of \
      {all} bytes left: {}",
-    file.display(), crate::engine::BUFFER_HINT
+    file.display(), BUFFER_HINT
 )]
 pub struct BuffersTooLarge {
     pub file: PathBuf,

@@ -10,11 +10,10 @@ use host::{BlockDevice, Geometry};
 use media::contents::{Backing, Keep};
 use runtime::{Rt, Span};
 use workload::job::Job;
-use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
 use crate::buffers::{buffer_bytes, fit};
-use crate::engine::{Checks, Hold, JobResult, KernelPath, Layer, Progress, Setup, Source};
+use crate::engine::{Checks, Hold, JobResult, KernelPath, Layer, Progress, Setup};
 use crate::error::RunError;
 use crate::interfaces::{Connected, HostSide, Row};
 use crate::run_recorder::RunRecorder;
@@ -22,7 +21,7 @@ use crate::run_result::{HostResult, Options};
 use crate::series::Recorder;
 use crate::timeline::Sampler;
 use crate::window::{Window, lead};
-use crate::work::{Prepared, Work, verifies};
+use crate::work::{Prepared, Source, Work, target, verifies};
 use plan::Plan;
 
 /// Costs of software above the driver, outermost first.
@@ -108,9 +107,13 @@ pub(super) async fn run_group<P: HostPort>(
         let Prepared { source, start_delay, summary } = prepared;
         host_result.notes.extend(summary);
         let port = (context.port)(number);
+        let layer = |name: &str| Layer {
+            cost: port.cost(name),
+            stage: row.stage(name).expect("a stage of every interface"),
+        };
         let setup = Setup {
-            layers: layers(row, plan, &port),
-            path: KernelPath::of(row, plan, &port),
+            layers: layers(plan, layer),
+            path: KernelPath::of(plan, layer),
             port,
             job: job.clone(),
             start_delay,
@@ -144,14 +147,6 @@ pub(super) async fn run_group<P: HostPort>(
     Ok(host_result)
 }
 
-/// Address range for patterns and recordings.
-pub(super) fn target(geometry: Geometry) -> Target {
-    Target {
-        capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
-        block_bytes: geometry.block_bytes,
-    }
-}
-
 /// Verification state that all verified jobs of a device share.
 pub(super) fn checks(plan: &Plan, contents_unknown: bool, blocks: u64) -> Checks {
     let unknown = contents_unknown || plan.medium.contents.backing != Backing::Memory;
@@ -165,16 +160,13 @@ pub(super) fn checks(plan: &Plan, contents_unknown: bool, blocks: u64) -> Checks
 }
 
 /// Software layers above the driver with a cost in the plan.
-fn layers<P: HostPort>(row: &'static Row, plan: &Plan, port: &P) -> Vec<Layer> {
+fn layers(plan: &Plan, layer: impl Fn(&str) -> Layer) -> Vec<Layer> {
     // On the way through a kernel, the driver's work is spent piece by piece.
     let by_piece = |name: &str| plan.host.path.is_some() && name == "block driver";
     LAYERS
-        .iter()
+        .into_iter()
         .filter(|name| !by_piece(name))
-        .filter(|name| plan.host.costs.iter().any(|c| c.name == **name && c.span > Span::ZERO))
-        .map(|name| Layer {
-            cost: port.cost(name),
-            stage: row.stage(name).expect("a stage of its own"),
-        })
+        .filter(|name| plan.host.costs.iter().any(|c| c.name == *name && c.span > Span::ZERO))
+        .map(layer)
         .collect()
 }

@@ -15,7 +15,6 @@ mod fastpath;
 mod host_flash;
 mod host_gc;
 mod host_map;
-mod lanes;
 mod nvme;
 mod nvme_live;
 mod placement;
@@ -34,19 +33,20 @@ pub use array_gc::Collector;
 pub use block::{BlockDriver, block_options};
 pub use clients::{Extent, OneThread, Shared, Side, Stop};
 pub use dcx::{DcxDriver, DcxQueue};
-pub use driver::{Connected, Disk, Driver};
+pub use driver::{Boxed, Connected, Disk, Driver};
 pub use fastpath::{FastpathDriver, engine_options};
 pub use host_flash::HostFlashDriver;
 pub use host_gc::HostGcDriver;
 pub use host_map::HostMapDriver;
-pub use lanes::{Lane, Lanes, StageLane};
 pub use nvme::{Nvme, NvmeDriver, clamped, controller_options, queue_options};
 pub use nvme_live::{LiveController, LiveQueue, ScsiThreads, ThreadDisks};
 pub use placement::{MODULES, PLACEMENTS, Placement};
 pub use row::{
-    Boxed, Cores, DeviceSide, Devices, Ends, Front, HostSide, Interface, Queues, Row, StartDevice,
+    Cores, DeviceSide, Devices, Ends, Front, HostSide, Interface, Queues, Row, StartDevice,
 };
 pub use scsi::{ScsiDriver, spread_options};
+
+pub use crate::lanes::{Lane, Lanes, StageLane};
 
 /// NVM Express: the row on which others are based.
 pub const NVME: &Row = &nvme::ROW;

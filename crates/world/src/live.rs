@@ -37,7 +37,8 @@ pub fn live_in_one_thread(
     options: Options,
 ) -> Result<RunResult, RunError> {
     let shared = shared_with_all(row, plan)?;
-    let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
+    let traces =
+        traces_of(row, plan, plan.run.breakdown_sample.ilog2(), options.timeline.is_some());
     let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
     let devices = live_devices(row, &rt, &shared, plan)?;
     let hosts = hosts(row, &rt, &shared, plan);
@@ -193,7 +194,8 @@ pub fn live_in_threads(
     options: Options,
 ) -> Result<RunResult, RunError> {
     let shared = shared_with_all(row, plan)?;
-    let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
+    let traces =
+        traces_of(row, plan, plan.run.breakdown_sample.ilog2(), options.timeline.is_some());
     std::thread::scope(|scope| {
         let threads = options.device_threads;
         let device = on_a_thread(row, scope, plan, shared.clone(), traces.clone(), threads)?;
@@ -326,7 +328,8 @@ fn over_bus(
     bus: impl FnOnce(&Rt) -> (LiveHost, Box<dyn FnMut() -> bool>),
 ) -> Result<RunResult, RunError> {
     // The device's stage records are in the other process, so the breakdown has one stage for the device.
-    let traces = traces_of(row, plan, plan.run.breakdown_sample.ilog2(), &options);
+    let traces =
+        traces_of(row, plan, plan.run.breakdown_sample.ilog2(), options.timeline.is_some());
     let options = Options { contents_unknown: true, ..options };
     let rt = Rt::live(&STD_CLOCK, Some(traces), options.live_log());
     let (host, mut is_gone) = bus(&rt);

@@ -14,7 +14,7 @@ use ftl::Options;
 use media::{Blocks, Faulty, Part};
 use runtime::Rt;
 
-use crate::RunError;
+use crate::error::RunError;
 use crate::shared_blocks::SharedMedium;
 use plan::{Flash, Plan};
 

@@ -8,7 +8,6 @@ use runtime::{Rt, Span, Traces};
 use crate::device::{self, Clock, Device, FlashStats, MediumState};
 use crate::error::RunError;
 use crate::interfaces::{Row, TRACE_QUEUES, of_member};
-use crate::run_result::Options;
 use plan::{Pin, Plan};
 
 /// Busy time of the host's link: the link above the switch, if there is one.
@@ -121,15 +120,15 @@ pub fn traces(row: &'static Row, plan: &Plan, sample_log2: u32) -> Traces {
     Traces::new(queues, depth, host::slot_bits(depth), sample_log2, row.stages)
 }
 
-/// [`traces`], with spans if these options have a timeline.
+/// [`traces`], with spans if there is a timeline.
 pub(super) fn traces_of(
     row: &'static Row,
     plan: &Plan,
     sample_log2: u32,
-    options: &Options,
+    has_timeline: bool,
 ) -> Traces {
     let traces = traces(row, plan, sample_log2);
-    if options.timeline.is_some() { traces.with_spans() } else { traces }
+    if has_timeline { traces.with_spans() } else { traces }
 }
 
 /// Configuration of the simulated bus for this interface.

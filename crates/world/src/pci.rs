@@ -6,9 +6,9 @@ use bus::sim::{INTERRUPTS_AT, SimBus};
 use host::pci::{Function, Message, Rooms, Root, Vectors, enumerate};
 use wire::pci::{BridgeIdentity, Window};
 
+use crate::error::{CheckError, RunError};
 use crate::function::VENDOR;
 use crate::interfaces::Row;
-use crate::{CheckError, RunError};
 use plan::Plan;
 
 /// The root port. Assumed: an unassigned device ID, as for the functions.

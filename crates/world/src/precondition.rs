@@ -17,9 +17,9 @@ use runtime::{Log, Rt};
 use workload::pattern::{Ops, Target};
 use workload::trace::Mapping;
 
+use crate::error::{CheckError, MediumError, RunError};
 use crate::medium::{chips, software};
 use crate::work::Work;
-use crate::{CheckError, MediumError, RunError};
 use plan::{Flash, Overwrites, Plan, Start};
 
 /// Chips, label of the drive, and its suspended FTL, if it could be suspended: with it the drive needs no

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bus::link::Packets;
 use plan::Plan;
 use runtime::{Log, Span};
 use workload::job::Job;
@@ -18,7 +17,7 @@ use crate::run_recorder::RunRecorder;
 use crate::series::{Sample, TimeSeries};
 use crate::timeline::Timeline;
 use crate::warning::{self, Warning};
-use crate::window::Snapshot;
+use crate::window::{Busy, Snapshot};
 
 /// Options of a run in addition to its plan and its work.
 #[derive(Clone, Default)]
@@ -118,7 +117,7 @@ impl RunResult {
         let (software, falling) = (host_result.software, host_result.measured.falling);
         let flash = device.flash.map(|stats| {
             let all = FlashStats { software: stats.software.or(software), ..stats };
-            all.counted(&host_result.measured)
+            host_result.measured.of_window(all)
         });
         let mut run_result =
             RunResult { faults: device.faults, flash, ..RunResult::of(host_result) };
@@ -144,22 +143,6 @@ impl RunResult {
         self.warnings.extend(warning::of_breakdowns(plan, &self.jobs));
         self
     }
-}
-
-/// Busy times of the parts of a simulated world.
-#[derive(Clone)]
-pub struct Busy {
-    pub of: Span,
-    /// The link towards the host.
-    pub up: Span,
-    /// The link towards the device.
-    pub down: Span,
-    /// Packets towards the host and towards the device; of an array, on the links of all members.
-    pub packets: (Packets, Packets),
-    /// Work time of each host core.
-    pub cores: Vec<Span>,
-    /// Time of each host core in polls that found no completion.
-    pub polling: Vec<Span>,
 }
 
 /// Host side of the result of a run.
@@ -224,7 +207,7 @@ impl DeviceStats {
 impl DeviceStats {
     /// With these counts of flash and power states in place of those of the whole run.
     pub(crate) fn counted(self, counted: Snapshot) -> DeviceStats {
-        let flash = self.flash.map(|stats| stats.counted(&counted));
+        let flash = self.flash.map(|stats| counted.of_window(stats));
         DeviceStats { flash, power: counted.power.0, ..self }
     }
 }

@@ -10,9 +10,9 @@ use crate::drive::{OWN_CORES, drive};
 use crate::error::RunError;
 use crate::interfaces::{Connected, Cores, Row};
 use crate::members::{buses, link_busy, packets, simulated_devices, traces, traces_of};
-use crate::run_result::{Busy, DeviceStats, Options, RunResult, sample_flash, switch_off_all};
+use crate::run_result::{DeviceStats, Options, RunResult, sample_flash, switch_off_all};
 use crate::series::Sample;
-use crate::window::{Instruments, Snapshot};
+use crate::window::{Busy, Instruments, Snapshot};
 use crate::work::Work;
 use crate::{device, pci};
 
@@ -51,7 +51,10 @@ fn on_state(
     device::check(row, plan)?;
     let plan = &*(row.passed)(plan);
     let is_saved = state.is_none();
-    let rt = Rt::simulated(Some(traces_of(row, plan, 0, &options)), options.log.clone());
+    let rt = Rt::simulated(
+        Some(traces_of(row, plan, 0, options.timeline.is_some())),
+        options.log.clone(),
+    );
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
     }

@@ -149,7 +149,8 @@ pub fn live_in_host_threads(
     plan.host.queues = threads as u32;
     let plan = &plan;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let traces = traces_of(NVME, plan, plan.run.breakdown_sample.ilog2(), &options);
+    let traces =
+        traces_of(NVME, plan, plan.run.breakdown_sample.ilog2(), options.timeline.is_some());
     let host_threads = |bus, contents_unknown| HostThreads {
         plan,
         work,
@@ -378,7 +379,8 @@ impl HostThreads<'_> {
         drop(queues);
         let geometry = own_queue.queue().geometry();
         let seed = self.plan.run.seed.wrapping_add(number as u64);
-        let sampler = self.timeline.map(|most| Rc::new(Sampler::new(NVME, seed, most)));
+        let sampler =
+            self.timeline.map(|most| Rc::new(Sampler::new(NVME.stages_in_lanes(), seed, most)));
         let context = GroupContext {
             row: NVME,
             run: &|_, source, setup| {

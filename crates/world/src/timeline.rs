@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use runtime::{Rng, Span, Time, TraceSpan};
 use workload::pattern::{Op, OpKind};
 
-use crate::interfaces::{Lane, Row};
+use crate::lanes::{Lane, StageLane};
 
 /// Name of the spans of time that no stage names.
 pub const UNEXPLAINED: &str = "unexplained";
@@ -103,7 +103,8 @@ pub(crate) struct Ended<'a> {
 
 /// Chooses operations and keeps their spans.
 pub struct Sampler {
-    row: &'static Row,
+    /// Stages of the interface, each with its lane.
+    stages: Vec<(&'static str, StageLane)>,
     /// Most operations kept, and how many of them are the first ones.
     most: usize,
     first: usize,
@@ -118,11 +119,12 @@ struct State {
 }
 
 impl Sampler {
-    /// A sampler that keeps at most `most` operations, a quarter of them the first ones.
-    pub fn new(row: &'static Row, seed: u64, most: u32) -> Sampler {
+    /// A sampler of operations with these stages, which keeps at most `most`, a quarter of them the first
+    /// ones.
+    pub fn new(stages: Vec<(&'static str, StageLane)>, seed: u64, most: u32) -> Sampler {
         let (most, rng) = (most.max(1) as usize, Rng::for_part(seed, "timeline"));
         let state = RefCell::new(State { rng, seen: 0, kept: Vec::with_capacity(most) });
-        Sampler { row, most, first: most.div_ceil(FIRST_PART), state }
+        Sampler { stages, most, first: most.div_ceil(FIRST_PART), state }
     }
 
     /// Draws whether to keep an operation.
@@ -157,7 +159,7 @@ impl Sampler {
         let is_longest = index == of.longest;
         let ended = if is_longest { of.ended } else { path.ended };
         let mut spans =
-            Spans { row: self.row, kind: of.op.kind, at: of.arrival, spans: Vec::new() };
+            Spans { stages: &self.stages, kind: of.op.kind, at: of.arrival, spans: Vec::new() };
         if let Some(stage) = of.arrival_stage {
             spans.push(Some(stage), of.arrival + of.late);
         }
@@ -203,14 +205,14 @@ impl Sampler {
 }
 
 /// Spans of a request up to a time.
-struct Spans {
-    row: &'static Row,
+struct Spans<'a> {
+    stages: &'a [(&'static str, StageLane)],
     kind: OpKind,
     at: Time,
     spans: Vec<StageSpan>,
 }
 
-impl Spans {
+impl Spans<'_> {
     /// Appends a span. Time before it that has no span is unexplained.
     fn put(&mut self, span: &TraceSpan) {
         self.push(None, span.from);
@@ -223,7 +225,10 @@ impl Spans {
             return;
         }
         let (stage, lane) = match stage {
-            Some(stage) => (self.row.stages[stage], self.row.lane(stage).of(self.kind)),
+            Some(stage) => {
+                let (stage, lane) = self.stages[stage];
+                (stage, lane.of(self.kind))
+            }
             None => (UNEXPLAINED, Lane::Host),
         };
         self.spans.push(StageSpan { stage, lane, from: self.at, to });
@@ -234,7 +239,9 @@ impl Spans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interfaces::NVME;
+
+    const STAGES: [(&str, StageLane); 2] =
+        [("queueing delay", StageLane::In(Lane::Host)), ("media", StageLane::In(Lane::Medium))];
 
     fn op(number: u64) -> Op {
         let (kind, durability) = (OpKind::Read, Default::default());
@@ -242,10 +249,10 @@ mod tests {
     }
 
     fn sample(seed: u64, operations: u64, most: u32) -> Timeline {
-        let sampler = Sampler::new(NVME, seed, most);
+        let sampler = Sampler::new(STAGES.into(), seed, most);
         for number in 0..operations {
             let (begun, ended) = (Time(1000 * number), Time(1000 * number + 10));
-            let spans = vec![TraceSpan { stage: Some(5), from: Time(begun.0 + 2), to: ended }];
+            let spans = vec![TraceSpan { stage: Some(1), from: Time(begun.0 + 2), to: ended }];
             let path = Path { lba: number, spans, ended, is_complete: true, ..Path::default() };
             let of = Ended {
                 op: &op(number),
@@ -279,6 +286,6 @@ mod tests {
     fn time_without_stage_is_unexplained() {
         let spans = &sample(1, 1, 8).requests[0].spans;
         let lengths = spans.iter().map(|span| (span.stage, span.to.since(span.from).0));
-        assert_eq!(lengths.collect::<Vec<_>>(), [(UNEXPLAINED, 2), (NVME.stages[5], 8)]);
+        assert_eq!(lengths.collect::<Vec<_>>(), [(UNEXPLAINED, 2), ("media", 8)]);
     }
 }

@@ -5,13 +5,12 @@ use std::cell::RefCell;
 
 use ::flash::chips;
 use bus::link::Packets;
-use ftl::Counters;
+use ftl::{Counters, Stats};
 use runtime::{Either, Rt, Span, race};
 use workload::job::Job;
 
-use crate::device::{Device, StateUse};
+use crate::device::{Device, FlashStats, StateUse};
 use crate::members::flash_of;
-use crate::run_result::Busy;
 use crate::series::Sample;
 use crate::trend::{Falling, Samples};
 
@@ -44,6 +43,13 @@ impl Snapshot {
         self.chips = flash.map(|flash| flash.chips);
         self.software = flash.and_then(|flash| flash.software).map(|stats| stats.counters);
         self.power = (devices[0].power_use(), devices[0].power_state());
+    }
+
+    /// These statistics of a whole run, with the counts of this window, where there are any.
+    pub(crate) fn of_window(&self, run: FlashStats) -> FlashStats {
+        let counters = |stats: Stats| self.software.unwrap_or(stats.counters);
+        let software = run.software.map(|stats| Stats { counters: counters(stats), ..stats });
+        FlashStats { software, chips: self.chips.unwrap_or(run.chips), ..run }
     }
 
     /// Counts after `before`.
@@ -104,6 +110,22 @@ impl Snapshot {
             falling: self.falling.or(next.falling),
         }
     }
+}
+
+/// Busy times of the parts of a simulated world.
+#[derive(Clone)]
+pub struct Busy {
+    pub of: Span,
+    /// The link towards the host.
+    pub up: Span,
+    /// The link towards the device.
+    pub down: Span,
+    /// Packets towards the host and towards the device; of an array, on the links of all members.
+    pub packets: (Packets, Packets),
+    /// Work time of each host core.
+    pub cores: Vec<Span>,
+    /// Time of each host core in polls that found no completion.
+    pub polling: Vec<Span>,
 }
 
 impl Busy {

@@ -5,12 +5,11 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use host::Geometry;
 use workload::job::{self, IncludeError, Included, Job, JobErrors, JobFile, Outside};
 use workload::limits::{JOB_FILE_BYTES_MAX, RECORDING_BYTES_MAX};
 use workload::pattern::{Op, Ops, PatternError, Target};
 use workload::trace::{Extents, Longest, Map, Mapping, Reader, Recorded, Replay, TraceError};
-
-use crate::engine::Source;
 
 /// The work of a run: groups of jobs that run in sequence.
 #[derive(Clone, Debug)]
@@ -336,12 +335,44 @@ fn included(from: &str, name: &str) -> Included {
     }
 }
 
+/// The operations of a clone of a job.
+pub enum Source {
+    /// A pattern of a job file.
+    Pattern(Box<Ops>),
+    Recorded(Box<dyn Iterator<Item = Result<Op, TraceError>>>),
+}
+
+impl Source {
+    /// The next operation. An invalid line of a recording is passed to `failed` and ends it.
+    pub(crate) fn next(&mut self, failed: impl FnOnce(TraceError)) -> Option<Op> {
+        match self {
+            Source::Pattern(ops) => ops.next(),
+            Source::Recorded(ops) => ops.next()?.map_err(failed).ok(),
+        }
+    }
+
+    pub(crate) fn stop(&mut self) {
+        match self {
+            Source::Pattern(ops) => ops.stop(),
+            Source::Recorded(ops) => *ops = Box::new(std::iter::empty()),
+        }
+    }
+}
+
 pub struct Prepared {
     pub source: Source,
     /// Delay before the first operation.
     pub start_delay: runtime::Span,
     /// Description of the mapping of a recording.
     pub summary: Option<String>,
+}
+
+/// Address range for patterns and recordings.
+pub(crate) fn target(geometry: Geometry) -> Target {
+    Target {
+        capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
+        block_bytes: geometry.block_bytes,
+    }
 }
 
 fn clones(group: &[Job]) -> usize {

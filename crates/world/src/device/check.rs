@@ -7,8 +7,8 @@ use ::flash::trial;
 use media::nand::{Lock, Nand};
 use plan::Plan;
 
+use crate::error::{CheckError, MediumError, RunError};
 use crate::interfaces::{Row, check_array};
-use crate::{CheckError, MediumError, RunError};
 
 /// Checks that flash software can mount this state and its journal, on a copy in memory.
 ///

@@ -13,7 +13,7 @@ use plan::Plan;
 use runtime::Rt;
 
 use super::{Device, DeviceBacking, Medium};
-use crate::{MediumError, RunError};
+use crate::error::{MediumError, RunError};
 
 /// A copy of a device that has begun, with the state of that moment.
 pub enum Copied {

@@ -6,7 +6,6 @@ use ftl::Stats;
 use runtime::Span;
 
 use super::Device;
-use crate::window::Snapshot;
 
 impl Device {
     /// Use of each power state so far; empty if the plan has none.
@@ -37,14 +36,6 @@ impl FlashStats {
             chips: self.chips.and(other.chips),
             memory_bytes: self.memory_bytes + other.memory_bytes,
         }
-    }
-
-    /// With these counts in place of those of the whole run, where there are any.
-    pub(crate) fn counted(self, counted: &Snapshot) -> FlashStats {
-        let software = self
-            .software
-            .map(|stats| Stats { counters: counted.software.unwrap_or(stats.counters), ..stats });
-        FlashStats { software, chips: counted.chips.unwrap_or(self.chips), ..self }
     }
 
     pub(super) fn of(chips: &Chips, software: Option<Stats>) -> FlashStats {

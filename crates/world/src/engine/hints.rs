@@ -5,7 +5,7 @@ use wire::Lba;
 use wire::nvme::dsm::{Context, Frequency};
 use workload::job::Lifetime;
 
-use super::Source;
+use crate::work::Source;
 
 /// The lifetime of data, as the frequency with which their blocks are written. Nothing is said about reads.
 fn context(lifetime: Lifetime) -> Context {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use runtime::{Rt, Signal};
 
-use super::Progress;
+use super::progress::Progress;
 
 /// Two thresholds in completed operations: the action starts at the first; from the second on no operation is
 /// submitted until the action has ended.

@@ -16,7 +16,6 @@ use workload::pattern::OpKind;
 
 use super::op_trace::OpTrace;
 use super::{Caller, Engine, Layer, Way};
-use crate::interfaces::Row;
 
 /// Layers of the way, and its largest piece.
 #[derive(Clone, Copy)]
@@ -33,12 +32,8 @@ pub struct KernelPath {
 
 impl KernelPath {
     /// The way of this plan; none in a live world, where the work itself takes the time.
-    pub fn of<P: HostPort>(row: &'static Row, plan: &Plan, port: &P) -> Option<KernelPath> {
+    pub fn of(plan: &Plan, layer: impl Fn(&str) -> Layer) -> Option<KernelPath> {
         let path = plan.host.path.as_ref()?;
-        let layer = |name| Layer {
-            cost: port.cost(name),
-            stage: row.stage(name).expect("a stage of every interface"),
-        };
         let entry = layer("call entry");
         (entry.cost != Cost::NONE).then(|| KernelPath {
             entry,

@@ -9,8 +9,8 @@ use host::InitError;
 use runtime::{Rng, Time};
 
 use super::array_gc;
-use super::driver::{Connected, Disk, Driver};
-use super::row::{Boxed, Connect, Devices, Ends, Front, Interface, Row, boxed};
+use super::driver::{Boxed, Connected, Disk, Driver};
+use super::row::{Connect, Devices, Ends, Front, Interface, Row, boxed};
 use crate::error::{CheckError, DriverError};
 use plan::{Collections, Plan};
 

@@ -5,8 +5,8 @@ use bus::{DevicePort, HostPort};
 use device::block as front;
 use host::{InitError, block as driver};
 
-use super::driver::{Connected, Driver};
-use super::row::{Boxed, Ends, Front, Interface, Queues, Row};
+use super::driver::{Boxed, Connected, Driver};
+use super::row::{Ends, Front, Interface, Queues, Row};
 use super::stages::{ABOVE_DRIVER, joined};
 use crate::error::{CheckError, DriverError};
 use crate::function;

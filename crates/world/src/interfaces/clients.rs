@@ -13,7 +13,7 @@ use device::faults::Faults;
 use device::nvme::{Options, Subsystem};
 use media::Part;
 
-use super::row::Boxed;
+use super::driver::Boxed;
 use crate::medium::{BackingStore, Medium, NvmeStore};
 
 /// Ends all tasks of a client's controllers at once: no further access to its memory.

@@ -12,9 +12,9 @@ use media::Faulty;
 use runtime::{Rt, Span};
 use wire::Lba;
 
-use super::driver::{Connected, Driver};
+use super::driver::{Boxed, Connected, Driver};
 use super::nvme::{NvmeDriver, options};
-use super::row::{Boxed, Ends, Front, Interface, Queues, Row};
+use super::row::{Ends, Front, Interface, Queues, Row};
 use super::stages::{ABOVE_DRIVER, COMPLETE, FETCH, MEDIUM, TRANSFER, joined};
 use crate::error::{CheckError, DriverError};
 use crate::function;

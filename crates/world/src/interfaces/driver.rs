@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bus::{Buffer, HostPort, OutOfMemory};
@@ -17,9 +18,12 @@ use wire::nvme::dsm::Context;
 
 use super::array_gc::Collector;
 use super::places::{Operation, Places};
-use super::row::Boxed;
-use crate::engine::{self, JobResult, Setup, Source};
+use crate::engine::{self, JobResult, Setup};
 use crate::error::DriverError;
+use crate::work::Source;
+
+/// A future in a box.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Control of a connected driver by a world, beside the I/O of its disks.
 pub trait Driver: Any {

@@ -10,9 +10,9 @@ use host::nvme as driver;
 use media::contents::Keep;
 use wire::Lba;
 
-use super::driver::{Connected, Driver};
+use super::driver::{Boxed, Connected, Driver};
 use super::nvme::{self, Nvme, controller_options, queue_options};
-use super::row::{Boxed, Cores, Ends, Front, Interface, Queues, Row};
+use super::row::{Cores, Ends, Front, Interface, Queues, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use crate::error::{CheckError, DriverError};
 use plan::Plan;

@@ -12,8 +12,8 @@ use host_flash as driver;
 
 use super::array::{self, Array, Member};
 use super::array_gc::Collector;
-use super::driver::{Connected, Driver};
-use super::row::{Boxed, Cores, Devices, Ends, Front, Interface, Queues, Row};
+use super::driver::{Boxed, Connected, Driver};
+use super::row::{Cores, Devices, Ends, Front, Interface, Queues, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use crate::error::{CheckError, DriverError};
 use crate::medium::software;

@@ -6,9 +6,9 @@ use host::InitError;
 use host::nvme as driver;
 
 use super::array::{self, Array, Member};
-use super::driver::{Connected, Driver};
+use super::driver::{Boxed, Connected, Driver};
 use super::nvme::{self, NvmeDriver, served_function};
-use super::row::{Boxed, Devices, Ends, Front, Interface, Row};
+use super::row::{Devices, Ends, Front, Interface, Row};
 use super::stages::joined;
 use crate::error::{CheckError, DriverError};
 use plan::{HostDirectedGc, Plan};

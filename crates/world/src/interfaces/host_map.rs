@@ -5,9 +5,9 @@ use bus::{DevicePort, HostPort};
 use host::InitError;
 use host::nvme as driver;
 
-use super::driver::{Connected, Driver};
+use super::driver::{Boxed, Connected, Driver};
 use super::nvme::{self, NvmeDriver, served_function};
-use super::row::{Boxed, Ends, Front, Interface, Row};
+use super::row::{Ends, Front, Interface, Row};
 use super::stages::joined;
 use crate::error::{CheckError, DriverError};
 use plan::{MapOnHost, Plan};

@@ -11,9 +11,8 @@ use host::nvme::{
 };
 use plan::Plan;
 
-use super::driver::Disk;
+use super::driver::{Boxed, Disk};
 use super::nvme::controller_options;
-use super::row::Boxed;
 use super::scsi::{scsi_disk, spread_options};
 
 /// A controller of an NVMe device, foreign ones included.

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use super::{HOST_FLASH, HOST_GC, HOST_MAP, NVME, Row};
+use super::row::Row;
+use super::{host_flash, host_gc, host_map, nvme};
 
 /// Modules of flash software, as a [`Placement`] names them.
 pub const MODULES: [&str; 4] = ["map", "buffer", "collector", "wear"];
@@ -17,10 +18,10 @@ pub struct Placement {
 /// The placements that there are. A map on the host needs `medium.flash.map_cache`, which is the device's
 /// memory for its own part of it.
 pub const PLACEMENTS: &[(Placement, &Row)] = &[
-    (Placement { on_host: [false, false, false, false] }, NVME),
-    (Placement { on_host: [false, false, true, false] }, HOST_GC),
-    (Placement { on_host: [true, false, false, false] }, HOST_MAP),
-    (Placement { on_host: [true, true, true, true] }, HOST_FLASH),
+    (Placement { on_host: [false, false, false, false] }, &nvme::ROW),
+    (Placement { on_host: [false, false, true, false] }, &host_gc::ROW),
+    (Placement { on_host: [true, false, false, false] }, &host_map::ROW),
+    (Placement { on_host: [true, true, true, true] }, &host_flash::ROW),
 ];
 
 impl Placement {

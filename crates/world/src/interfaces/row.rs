@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use bus::live::{LiveDevice, LiveHost};
@@ -17,15 +16,12 @@ use runtime::{Rt, STAGES_MAX};
 use wire::pci::FunctionKind;
 
 use super::clients::{OneThread, Shared, Side};
-use super::driver::Connected;
-use super::lanes::{self, Lanes, StageLane, lane_of};
+use super::driver::{Boxed, Connected};
 use super::stages;
 use crate::error::CheckError;
+use crate::lanes::{self, Lanes, StageLane, lane_of};
 use crate::medium::BackingStore;
 use plan::Plan;
-
-/// A future in a box.
-pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The two ends of an interface, generic over the bus ports. `world` alone names the types behind them, and
 /// compiles each once for each kind of port: [`Ends`] has the instances.
@@ -332,12 +328,10 @@ impl Row {
         self.stages.iter().position(|stage| *stage == name)
     }
 
-    /// The lane of a stage in a timeline.
-    ///
-    /// # Panics
-    /// If the interface has no such stage.
-    pub fn lane(&self, stage: usize) -> StageLane {
-        lane_of(self.lanes, self.stages[stage]).expect("checked when the row was compiled")
+    /// The stages in request order, each with its lane in a timeline.
+    pub fn stages_in_lanes(&self) -> Vec<(&'static str, StageLane)> {
+        let lane = |stage| lane_of(self.lanes, stage).expect("checked when the row was compiled");
+        self.stages.iter().map(|stage| (*stage, lane(stage))).collect()
     }
 
     /// The PCI function that a front end serves.

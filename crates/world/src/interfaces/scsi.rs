@@ -11,9 +11,9 @@ use scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 
-use super::driver::{Connected, Driver};
+use super::driver::{Boxed, Connected, Driver};
 use super::nvme::{self, Nvme, controller_options, queue_options, served_function};
-use super::row::{Boxed, Ends, Front, Interface, Row};
+use super::row::{Ends, Front, Interface, Row};
 use super::stages::{ABOVE_DRIVER, COMMAND, joined};
 use crate::error::DriverError;
 use plan::Plan;

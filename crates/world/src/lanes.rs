@@ -61,7 +61,7 @@ impl StageLane {
 pub type Lanes = &'static [(StageLane, &'static [&'static str])];
 
 /// Lanes of the stages that the interfaces of this crate have. A wait is in the lane of the part that is
-/// waited for. An interface adds the lanes of further stages by [`LANES`](super::Interface::LANES).
+/// waited for. An interface adds the lanes of further stages in its row.
 const SHARED: Lanes = &[
     (
         StageLane::In(Lane::Host),
