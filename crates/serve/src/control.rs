@@ -9,6 +9,7 @@
 //! A device thread takes a lock only after a request, never for a command. Of several each counts its own
 //! commands; the sum is made for an answer.
 
+mod answer;
 mod changes;
 mod clients;
 mod drive;

@@ -11,9 +11,9 @@ use plan::{MediumPace, Plan};
 use runtime::Span;
 use serde_json::json;
 
+use super::answer::{Answer, Failed, failed, rejected};
 use super::drive::Drive;
 use super::parameters::Given;
-use super::verbs::{Answer, Failed, failed, rejected};
 use crate::plan_for_clients;
 
 /// Makes a change, and returns what was done.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::verbs::{Failed, rejected};
+use super::answer::{Failed, rejected};
 
 /// A verb, as `doorbell ctl` and docs/control.md have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

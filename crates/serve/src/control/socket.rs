@@ -17,8 +17,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Control;
+use super::answer::Failed;
 use super::clients::{Listening, Place};
-use super::verbs::{Failed, perform};
+use super::verbs::perform;
 
 /// Maximum length of a request.
 pub const LINE_BYTES_MAX: usize = 64 << 10;

@@ -6,26 +6,10 @@ use serde_json::{Map, Value, json};
 use world::device::DieView;
 
 use super::Control;
+use super::answer::{Answer, Failed, failed, rejected};
 use super::changes::{change, fork, may_change};
 use super::drive::Drive;
 use super::parameters::{Given, VERBS, Verb};
-
-/// Error of a request, as JSON-RPC has it.
-#[derive(Debug)]
-pub(super) struct Failed {
-    pub code: i32,
-    pub message: String,
-}
-
-pub(super) fn rejected(message: impl Into<String>) -> Failed {
-    Failed { code: -32602, message: message.into() }
-}
-
-pub(super) fn failed(message: String) -> Failed {
-    Failed { code: -32000, message }
-}
-
-pub(super) type Answer = Result<Value, Failed>;
 
 /// Does what a method says. `parameters` is the member `params` of the request, if it has one.
 pub(super) fn perform(control: &Control, method: &str, parameters: Option<&Value>) -> Answer {
