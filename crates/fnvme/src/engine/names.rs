@@ -10,9 +10,7 @@ use host::{BlockDevice, IoError, Kind};
 use wire::Lba;
 use world::RunError;
 
-use super::directory::{
-    COPIES, COPY_BYTES, Directory, DirectoryError, Entry, NAMES_MAX, check_name,
-};
+use super::directory::{COPIES, COPY_BYTES, Directory, DirectoryError, Entry, NAMES_MAX, is_name};
 use super::error::Error;
 
 /// The directory of the engine's drive. Changes come one after the other.
@@ -133,7 +131,9 @@ impl Names {
     /// Finds an area by its name, or makes one of `blocks` blocks; 0: only finds it. The area is in use until
     /// [`release`](Self::release). Returns its blocks, and whether it is a new one.
     pub async fn open(&self, name: &str, blocks: u64) -> Result<(Lba, u64, bool), Error> {
-        check_name(name)?;
+        if !is_name(name) {
+            return Err(Error::Name);
+        }
         if let Some(entry) = self.directory.borrow_mut().find(name) {
             if entry.in_use {
                 return Err(Error::InUse);
@@ -173,7 +173,9 @@ impl Names {
 
     /// Removes an area that is not in use.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        check_name(name)?;
+        if !is_name(name) {
+            return Err(Error::Name);
+        }
         let removed = {
             let mut directory = self.directory.borrow_mut();
             let index = directory.entries.iter().position(|entry| entry.name == name);
