@@ -3,7 +3,7 @@
 use super::ExhibitError;
 use super::changes::{Change, of, set};
 use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
-use super::dcx_kernel::{layers, nvme_through_linux};
+use super::dcx_ways::{self, layers, looped, nvme_through_linux, through_linux};
 use super::measure::{Arrivals, Machine, Reads, overtaken, rate_at, reads, small_reads};
 use super::setup::Setup;
 use report::model::paper::{Exhibit, Quotation, Rule};
@@ -15,19 +15,10 @@ use world::interfaces::{DCX, NVME};
 pub(super) const SELDOM: Arrivals = Arrivals::Random(5_000);
 
 const USER: &[&str] = &["dc-express"];
-const LINUX: &[&str] = &["dc-express-linux"];
-
-pub(super) fn looped(machine: &Machine, bytes: u32) -> Result<Reads, ExhibitError> {
-    reads(DCX, machine, bytes, Arrivals::Loop)
-}
+const LINUX: &[&str] = &[dcx_ways::LINUX];
 
 fn user(setup: &Setup) -> Machine {
     setup.machine("dc-express")
-}
-
-/// The block driver and read() of table 5, which poll as in the paper.
-pub(super) fn through_linux(setup: &Setup) -> Machine {
-    setup.machine("dc-express-linux").with("host.completion", "polled")
 }
 
 /// Why reads are shorter here than in the paper.

@@ -3,32 +3,12 @@
 use super::ExhibitError;
 use super::changes::{Change, of};
 use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
-use super::dc_express::{looped, through_linux};
+use super::dcx_ways::{CALL, DRIVER, LINUX, layers, looped, sum, through_linux};
 use super::measure::{Machine, Reads};
 use super::setup::Setup;
 use report::model::paper::{Exhibit, Rule, Table};
 
-const LINUX: &str = "dc-express-linux";
 const SWUNG: Swung = Swung { plans: &[LINUX], number: None };
-
-/// Stages of read(), and of the block driver.
-const CALL: [&str; 3] = ["call entry", "file layer", "call exit"];
-const DRIVER: [&str; 3] = ["block layer", "block driver", "copy"];
-
-fn sum(read: &Reads, stages: &[&str]) -> f64 {
-    stages.iter().map(|stage| read.part(stage)).sum()
-}
-
-/// All software above the driver of this way by NVMe or DC Express.
-pub(super) fn layers(read: &Reads) -> f64 {
-    sum(read, &CALL) + sum(read, &DRIVER) + read.part("benchmark")
-}
-
-/// NVMe through Linux: its driver copies nothing, and a command has as many bytes as the controller takes.
-pub(super) fn nvme_through_linux(setup: &Setup) -> Machine {
-    let machine = setup.machine(LINUX).with("host.path.costs.copy", "\"0 ns\"");
-    machine.with("host.path.piece", "128 KiB")
-}
 
 fn without(machine: &Machine, costs: &[&str]) -> Machine {
     costs.iter().fold(machine.clone(), |machine, cost| machine.with(cost, "\"0 ns\""))

@@ -1,8 +1,9 @@
 //! Tables and figures of the DC Express exhibits.
 
 use super::ExhibitError;
-use super::dc_express::{SELDOM, looped, through_linux};
-use super::dcx_kernel::{self, nvme_through_linux};
+use super::dc_express::SELDOM;
+use super::dcx_kernel;
+use super::dcx_ways::{looped, nvme_through_linux, through_linux};
 use super::measure::{Arrivals, Machine, reads, small_reads, writes as writes_of};
 use super::setup::Setup;
 use report::model::paper::{Axis, Exhibit, Figure, Series, Table};

@@ -4,7 +4,8 @@ use super::ExhibitError;
 use super::changes::{Change, instead, of, set};
 use super::check::{Expected, Mutation, Seen, Spec, Subject, Swung};
 use super::fastpath_ways::{
-    BOARD, Core, FREE, LINUX, Route, Way, baseline_table, route, run, ways_table,
+    BOARD, Core, DEEP, DEVICE, FREE, LINUX, ROOT, Route, Way, baseline_table, route, run,
+    ways_table,
 };
 use super::setup::Setup;
 use report::model::paper::{Axis, Exhibit, Figure, Rule, Series, Table};
@@ -25,18 +26,10 @@ const KINDS: [Kind; 4] = [
 
 /// Block sizes of figures 4 and 5, KiB.
 const SIZES: [u32; 6] = [4, 8, 16, 32, 64, 128];
-/// Queue depth for asynchronous requests: the paper does not give one.
-pub(super) const DEEP: u32 = 32;
-
-/// Stages of a request by the columns of the first table.
-pub(super) const DEVICE: &[&str] = &["media", "media wait", "parse", "post completion"];
+/// Stages of a request by the columns of the first table, with [`DEVICE`] and [`ROOT`].
 const ENGINE: &[&str] =
     &["control", "turn wait", "submit", "poll", "complete", "respond", "core wait"];
 const CALLER: &[&str] = &["request", "take response"];
-/// Link, root complex and host memory.
-pub(super) const ROOT: &[&str] =
-    &["doorbell", "fetch", "host read", "link wait", "data transfer", "completion", "poll"];
-
 const PLANS: &[&str] = &[BOARD];
 const BOTH: &[&str] = &[BOARD, LINUX];
 

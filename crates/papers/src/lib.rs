@@ -30,6 +30,7 @@ mod dcx_kernel;
 mod dcx_link;
 mod dcx_tables;
 mod dcx_tags;
+mod dcx_ways;
 mod error;
 mod fastpath;
 mod fastpath_ways;
