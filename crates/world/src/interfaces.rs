@@ -18,7 +18,7 @@ mod host_map;
 mod nvme;
 mod nvme_live;
 mod placement;
-mod places;
+pub mod places;
 mod row;
 mod scsi;
 pub mod stages;

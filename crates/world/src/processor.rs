@@ -38,15 +38,15 @@ impl ThreadUse {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    cpu: Option<Span>,
-    waited: Option<Span>,
-    switches: Option<u64>,
+pub struct Counts {
+    pub cpu: Option<Span>,
+    pub waited: Option<Span>,
+    pub switches: Option<u64>,
 }
 
 impl Counts {
     /// Counts of the calling thread.
-    fn now() -> Counts {
+    pub fn now() -> Counts {
         let read = |name| std::fs::read_to_string(format!("/proc/thread-self/{name}")).ok();
         let of_files = Counts::of(read("schedstat").as_deref(), read("status").as_deref());
         Counts { cpu: Some(time_of_this_thread()), ..of_files }
@@ -54,7 +54,7 @@ impl Counts {
 
     /// Counts in the texts of Linux's `schedstat`, whose first two numbers are times in nanoseconds on a core
     /// and in its run queue, and `status`.
-    fn of(schedstat: Option<&str>, status: Option<&str>) -> Counts {
+    pub fn of(schedstat: Option<&str>, status: Option<&str>) -> Counts {
         let time = |number| {
             let text = schedstat?.split_whitespace().nth(number)?;
             text.parse().ok().map(Span::ns)
@@ -91,46 +91,4 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, ThreadUse) {
         switches: switches.map(|(after, before)| after.saturating_sub(before)),
     };
     (done, thread_use)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_read_where_the_system_gives_them() {
-        let status = "Threads:\t1\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
-        let all =
-            Counts { cpu: Some(Span::us(12)), waited: Some(Span::ns(345)), switches: Some(7) };
-        assert_eq!(Counts::of(Some("12000 345 6\n"), Some(status)), all);
-        // A system without schedstat, as many virtual ones are, still counts the switches.
-        let switches = Counts { switches: Some(7), ..Counts::default() };
-        assert_eq!(Counts::of(None, Some(status)), switches);
-        assert_eq!(Counts::of(Some(""), Some("Threads:\t1\n")), Counts::default());
-    }
-
-    #[test]
-    fn counts_of_a_thread_never_shrink() {
-        let ((), first) = timed(|| ());
-        let before = Counts::now();
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        let after = Counts::now();
-        assert!(first.cpu.is_some() && before.cpu.is_some());
-        assert!(before.cpu <= after.cpu && before.switches <= after.switches);
-    }
-
-    #[test]
-    fn thread_that_waits_for_its_core_is_disturbed() {
-        let of = |waited: Option<Span>, switches| ThreadUse {
-            elapsed: Span::s(1),
-            cpu: None,
-            waited,
-            switches,
-        };
-        assert!(!of(Some(Span::ms(20)), Some(500)).is_disturbed());
-        assert!(of(Some(Span::ms(21)), Some(0)).is_disturbed());
-        assert!(!of(None, Some(10)).is_disturbed());
-        assert!(of(None, Some(11)).is_disturbed());
-        assert!(!of(None, None).is_disturbed());
-    }
 }

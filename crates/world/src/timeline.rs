@@ -75,7 +75,7 @@ impl Timeline {
 
 /// The trace of one command, or of commands one after the other in one place.
 #[derive(Clone, Default)]
-pub(crate) struct Path {
+pub struct Path {
     pub queue: u16,
     pub request: u16,
     pub lba: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Path {
 }
 
 /// A completed operation, as the sampler gets it.
-pub(crate) struct Ended<'a> {
+pub struct Ended<'a> {
     pub op: &'a Op,
     pub job: &'a str,
     pub arrival: Time,
@@ -128,7 +128,7 @@ impl Sampler {
     }
 
     /// Draws whether to keep an operation.
-    pub(crate) fn note(&self, ended: &Ended<'_>, paths: &[Path]) {
+    pub fn note(&self, ended: &Ended<'_>, paths: &[Path]) {
         if !paths.iter().any(|path| path.is_complete) {
             return;
         }
@@ -233,59 +233,5 @@ impl Spans<'_> {
         };
         self.spans.push(StageSpan { stage, lane, from: self.at, to });
         self.at = to;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STAGES: [(&str, StageLane); 2] =
-        [("queueing delay", StageLane::In(Lane::Host)), ("media", StageLane::In(Lane::Medium))];
-
-    fn op(number: u64) -> Op {
-        let (kind, durability) = (OpKind::Read, Default::default());
-        Op { kind, offset_bytes: 512 * number, bytes: 512, durability, not_before: None }
-    }
-
-    fn sample(seed: u64, operations: u64, most: u32) -> Timeline {
-        let sampler = Sampler::new(STAGES.into(), seed, most);
-        for number in 0..operations {
-            let (begun, ended) = (Time(1000 * number), Time(1000 * number + 10));
-            let spans = vec![TraceSpan { stage: Some(1), from: Time(begun.0 + 2), to: ended }];
-            let path = Path { lba: number, spans, ended, is_complete: true, ..Path::default() };
-            let of = Ended {
-                op: &op(number),
-                job: "reads",
-                arrival: begun,
-                late: Span::ZERO,
-                arrival_stage: Some(0),
-                ended,
-                layers: &[],
-                longest: 0,
-            };
-            sampler.note(&of, &[path]);
-        }
-        sampler.timeline()
-    }
-
-    #[test]
-    fn sample_is_bounded_repeats_and_has_the_first_operations() {
-        let timeline = sample(1, 10_000, 64);
-        assert_eq!((timeline.requests.len(), timeline.drawn_from), (64, 10_000));
-        let lbas: Vec<u64> = timeline.requests.iter().map(|request| request.lba).collect();
-        assert_eq!(lbas[..16], Vec::from_iter(0..16), "the first quarter");
-        // Of a uniform sample of 48 from 10 000, fewer than 8 in either half has a probability below 1e-6.
-        let early = lbas[16..].iter().filter(|lba| **lba < 5000).count();
-        assert!((8..=40).contains(&early), "{early} of 48 in the first half");
-        assert_eq!(timeline, sample(1, 10_000, 64));
-        assert_ne!(timeline, sample(2, 10_000, 64));
-    }
-
-    #[test]
-    fn time_without_stage_is_unexplained() {
-        let spans = &sample(1, 1, 8).requests[0].spans;
-        let lengths = spans.iter().map(|span| (span.stage, span.to.since(span.from).0));
-        assert_eq!(lengths.collect::<Vec<_>>(), [(UNEXPLAINED, 2), ("media", 8)]);
     }
 }

@@ -16,7 +16,7 @@ const QUANTILE: f64 = -3.09;
 const PERCENT: u64 = 5;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Samples {
+pub struct Samples {
     interval: Span,
     counters: Vec<Counters>,
 }
@@ -78,50 +78,4 @@ fn mann_kendall(values: &[u64]) -> f64 {
     let (s, n) = (signs.sum::<i64>(), values.len() as f64);
     let deviation = (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
     (s - s.signum()) as f64 / deviation
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Samples of these numbers of units, with that many copies each, in thousandths.
-    fn samples(units: impl Iterator<Item = (u64, u64)>) -> Samples {
-        let mut now = Counters::default();
-        let mut samples = Samples::new(now);
-        for (units, copies) in units {
-            now.programmed_units += units;
-            now.copied_units += units * copies / 1000;
-            samples.push(now);
-        }
-        samples
-    }
-
-    #[test]
-    fn rate_that_falls_as_amplification_rises_is_a_trend() {
-        let falling = samples((0..40).map(|at| (1000 - 10 * at, 1000 + 50 * at))).falling();
-        assert_eq!(falling, Some(Falling { first: 905_000, second: 705_000 }));
-        let noise = samples((0..40).map(|at| (1000 + at * 7919 % 300, 3000)));
-        assert_eq!(noise.falling(), None, "noise");
-        let load = samples((0..40).map(|at| (1000 - 10 * at, 3000)));
-        assert_eq!(load.falling(), None, "the load becomes less");
-        let short = samples((0..7).map(|at| (1000 - 100 * at, 1000 + 500 * at)));
-        assert_eq!(short.falling(), None, "too few intervals");
-    }
-
-    #[test]
-    fn many_samples_are_thinned_to_longer_intervals() {
-        let (mut now, mut long) = (Counters::default(), Samples::new(Counters::default()));
-        for ms in 0..1000 {
-            now.programmed_units += 10_000 - ms;
-            now.copied_units += (10_000 - ms) * (1000 + 5 * ms) / 1000;
-            if (ms + 1) % (long.interval.0 / INTERVAL.0) == 0 {
-                long.push(now);
-            }
-        }
-        assert!(long.counters.len() < SAMPLES_MAX && long.interval == Span::ms(16));
-        assert!(long.falling().is_some());
-        let pairs = long.counters.windows(2).map(|pair| pair[1].since(&pair[0]).programmed_units);
-        let all: Vec<_> = pairs.collect();
-        assert!(all.windows(2).all(|pair| pair[0] - pair[1] == 256), "{all:?}");
-    }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use runtime::Log;
+use runtime::{Log, Span, Time, TraceSpan};
 use testing::{only, plan, root, simulate_by, simulate_with, turn, work};
-use workload::pattern::OpKind;
+use workload::pattern::{Op, OpKind};
 use world::interfaces::{
     BLOCK, DCX, FASTPATH, HOST_FLASH, HOST_GC, HOST_MAP, Lane, NVME, NVME_ARRAY, Row, SCSI,
+    StageLane,
 };
-use world::timeline::{SampledRequest, Timeline, UNEXPLAINED};
+use world::timeline::{Ended, Path, SampledRequest, Sampler, Timeline, UNEXPLAINED};
 use world::{self, Options};
 
 /// Reads, writes and flushes of up to several commands each, with arrivals that may come late.
@@ -197,4 +198,53 @@ fn live_spans_are_contiguous_and_bounded() {
         spans.any(|span| span.lane == lane)
     };
     assert!(lanes(Lane::Host) && lanes(Lane::LinkUp) && lanes(Lane::LinkDown));
+}
+
+const STAGES: [(&str, StageLane); 2] =
+    [("queueing delay", StageLane::In(Lane::Host)), ("media", StageLane::In(Lane::Medium))];
+
+fn op(number: u64) -> Op {
+    let (kind, durability) = (OpKind::Read, Default::default());
+    Op { kind, offset_bytes: 512 * number, bytes: 512, durability, not_before: None }
+}
+
+fn sample(seed: u64, operations: u64, most: u32) -> Timeline {
+    let sampler = Sampler::new(STAGES.into(), seed, most);
+    for number in 0..operations {
+        let (begun, ended) = (Time(1000 * number), Time(1000 * number + 10));
+        let spans = vec![TraceSpan { stage: Some(1), from: Time(begun.0 + 2), to: ended }];
+        let path = Path { lba: number, spans, ended, is_complete: true, ..Path::default() };
+        let of = Ended {
+            op: &op(number),
+            job: "reads",
+            arrival: begun,
+            late: Span::ZERO,
+            arrival_stage: Some(0),
+            ended,
+            layers: &[],
+            longest: 0,
+        };
+        sampler.note(&of, &[path]);
+    }
+    sampler.timeline()
+}
+
+#[test]
+fn sample_is_bounded_repeats_and_has_the_first_operations() {
+    let timeline = sample(1, 10_000, 64);
+    assert_eq!((timeline.requests.len(), timeline.drawn_from), (64, 10_000));
+    let lbas: Vec<u64> = timeline.requests.iter().map(|request| request.lba).collect();
+    assert_eq!(lbas[..16], Vec::from_iter(0..16), "the first quarter");
+    // Of a uniform sample of 48 from 10 000, fewer than 8 in either half has a probability below 1e-6.
+    let early = lbas[16..].iter().filter(|lba| **lba < 5000).count();
+    assert!((8..=40).contains(&early), "{early} of 48 in the first half");
+    assert_eq!(timeline, sample(1, 10_000, 64));
+    assert_ne!(timeline, sample(2, 10_000, 64));
+}
+
+#[test]
+fn time_without_stage_is_unexplained() {
+    let spans = &sample(1, 1, 8).requests[0].spans;
+    let lengths = spans.iter().map(|span| (span.stage, span.to.since(span.from).0));
+    assert_eq!(lengths.collect::<Vec<_>>(), [(UNEXPLAINED, 2), ("media", 8)]);
 }

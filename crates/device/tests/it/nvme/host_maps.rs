@@ -4,7 +4,8 @@ use media::MediaError;
 use wire::nvme::admin;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::features::fid;
-use wire::nvme::host_map::{self, HostMap, MOVES_PER_PAGE, Move, Moves, NO_PLACE};
+use wire::nvme::host_map::{HostMap, MOVES_PER_PAGE, Move, Moves, NO_PLACE};
+use wire::nvme::io;
 use wire::nvme::log::{SmartHealth, lid};
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
@@ -26,7 +27,7 @@ async fn read(
 ) -> Status {
     let bytes = u64::from(blocks) * 512;
     let data = w.raw.data(w.raw.place(bytes, 4096), bytes);
-    let sqe = host_map::read_placed(w.raw.cid(), NS, (Lba(lba), blocks), place, data);
+    let sqe = io::read_placed(w.raw.cid(), NS, (Lba(lba), blocks), place, data);
     w.raw.run(pair, &sqe).await.status().kind()
 }
 
@@ -56,7 +57,7 @@ fn placed_commands_are_rejected_without_map() {
         let found = read(&w, &mut pair, (0, 8), (5, BusAddr(0))).await;
         assert_eq!(found, Status::INVALID_OPCODE);
         let data = w.raw.data(w.raw.place(64, 4096), 4);
-        let sqe = host_map::read_map(w.raw.cid(), NS, Lba(0), 8, data);
+        let sqe = io::read_map(w.raw.cid(), NS, Lba(0), 8, data);
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status().kind(), Status::INVALID_OPCODE);
         assert_eq!(enable(&mut w, 100).await, Status::INVALID_FIELD);
         let sqe = admin::get_log_page(w.raw.cid(), lid::MOVES, 64, w.raw.page().1);
@@ -126,12 +127,12 @@ fn read_map_returns_place_of_each_unit() {
     with_map().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(12, 4096);
-        let sqe = host_map::read_map(w.raw.cid(), NS, Lba(15), 10, w.raw.data(at, 12));
+        let sqe = io::read_map(w.raw.cid(), NS, Lba(15), 10, w.raw.data(at, 12));
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
         let words: Vec<u8> =
             [1001_u32, 1002, 1003].iter().flat_map(|at| at.to_le_bytes()).collect();
         assert_eq!(w.raw.bytes(at, 12), words);
-        let sqe = host_map::read_map(w.raw.cid(), NS, Lba(w.setup.blocks), 8, w.raw.data(at, 12));
+        let sqe = io::read_map(w.raw.cid(), NS, Lba(w.setup.blocks), 8, w.raw.data(at, 12));
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status().kind(), Status::LBA_OUT_OF_RANGE);
     });
 }
