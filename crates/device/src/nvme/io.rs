@@ -11,12 +11,12 @@ use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 
 use super::access::Door;
-use super::counters::Count;
 use super::data::{of_dma, of_media};
 use super::namespace::Namespace;
 use super::reservations::Touch;
 use super::slot::Slot;
 use super::{Controller, PIECE_BYTES};
+use crate::counters::Count;
 use crate::scratch_guard::Scratch;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {

@@ -33,9 +33,9 @@ use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, QueueId};
 
 use super::Controller;
-use super::counters::Counters;
 use super::errors::ErrorLog;
 use super::queue::{Cq, Sq};
+use crate::counters::Counters;
 
 /// State that the threads of one controller share.
 pub struct Threads {
