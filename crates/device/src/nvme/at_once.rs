@@ -24,7 +24,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// status; `None`, with nothing done, if it needs its slot, whose number is `number`.
     #[inline]
     pub(super) fn at_once(&self, number: u16, sqe: &Sqe) -> Option<Status> {
-        if self.faults.is_on() || self.faults.meter.is_watched() || self.power.gate.get() {
+        if self.faults.is_on() || self.faults.meter.is_watched() || self.features.power.gate.get() {
             return None;
         }
         let parsed = io::parse(sqe);
@@ -44,8 +44,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !whole {
             return None;
         }
-        self.executed.set(self.executed.get().saturating_add(bytes.max(EXECUTED_MIN)));
-        let slot = &self.slots[usize::from(number)];
+        self.fetching
+            .executed
+            .set(self.fetching.executed.get().saturating_add(bytes.max(EXECUTED_MIN)));
+        let slot = &self.slots[number];
         if reads { self.read_at_once(slot, extent) } else { self.write_at_once(slot, extent) }
     }
 
@@ -59,13 +61,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Ok(true) => {}
             Err(error) => return Some(of_dma(error)),
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, at);
+        self.count_read(at);
         Some(Status::SUCCESS)
     }
 
     #[inline]
     fn write_at_once(&self, slot: &Slot, at: Extent) -> Option<Status> {
-        if self.has_claims() || !self.features.borrow().write_cache {
+        if self.has_claims() || !self.features.values.borrow().write_cache {
             return None;
         }
         match self.stored_at_once(slot, at) {
@@ -73,7 +75,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Ok(true) => {}
             Err(status) => return Some(status),
         }
-        self.count(&self.counters.writes, &self.counters.blocks_written, at);
+        self.count_write(at);
         Some(Status::SUCCESS)
     }
 

@@ -41,16 +41,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// # Panics
     /// If called twice.
     pub fn offer_map(self: &Rc<Self>, map: Rc<dyn Mapping>) {
-        assert!(self.mapped.map.set(map).is_ok(), "one map");
+        assert!(self.features.host_map.map.set(map).is_ok(), "one map");
         self.rt.spawn(self.clone().tell_of_moves());
     }
 
     pub(super) fn offers_host_map(&self) -> bool {
-        self.mapped.map.get().is_some()
+        self.features.host_map.map.get().is_some()
     }
 
     fn map(&self, otherwise: Status) -> Result<&Rc<dyn Mapping>, Status> {
-        self.mapped.map.get().ok_or(otherwise)
+        self.features.host_map.map.get().ok_or(otherwise)
     }
 
     /// Number of the mapping unit that holds this block.
@@ -65,7 +65,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Reads the places of the command's units into the slot: from the command, or from its list.
     async fn bring_places(&self, number: u16, read: &PlacedRead, units: u32) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         slot.places.borrow_mut().clear();
         if units == 1 {
             slot.places.borrow_mut().push(read.place);
@@ -104,7 +104,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if read.access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let places = Scratch::from(&slot.places);
         let whole = slot.discarded.borrow().is_empty();
         let first = self.unit_of(unit_bytes, extent.block);
@@ -128,7 +128,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let to = self.part(slot, piece, bytes);
             self.port.write(&to, &blocks, self.posting(), ready).await.map_err(of_dma)?;
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if units > self.options.transfer_bytes_max / size_of::<u32>() as u32 {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        let mut places = Scratch::from(&self.slots[usize::from(number)].places);
+        let mut places = Scratch::from(&self.slots[number].places);
         places.clear();
         let read = map.places(extent.block, extent.blocks, &mut places).await;
         read.map_err(|_| Status::UNRECOVERED_READ_ERROR)?;
@@ -173,19 +173,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Set Features: keeps moves for the host, or none.
     pub(super) fn set_host_map(&self, map: HostMap) -> Result<u32, Status> {
         self.map(Status::INVALID_FIELD)?.keep_moves(map.moves());
-        self.mapped.moves.set(map.moves());
-        self.mapped.changed.notify(&self.rt);
+        self.features.host_map.moves.set(map.moves());
+        self.features.host_map.changed.notify(&self.rt);
         Ok(0)
     }
 
     pub(super) fn host_map(&self) -> Result<HostMap, Status> {
         self.map(Status::INVALID_FIELD)?;
-        Ok(HostMap::new().with_moves(self.mapped.moves.get()))
+        Ok(HostMap::new().with_moves(self.features.host_map.moves.get()))
     }
 
     /// After a controller reset, no host keeps the map.
     pub(super) fn revoke_host_map(&self) {
-        if self.mapped.moves.get() > 0 {
+        if self.features.host_map.moves.get() > 0 {
             // Cannot fail: moves are only kept if the map is offered.
             let _ = self.set_host_map(HostMap::new());
         }
@@ -193,17 +193,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The host has read the log page: the event may be reported again.
     pub(super) fn tell_of_moves_again(&self) {
-        self.mapped.changed.notify(&self.rt);
+        self.features.host_map.changed.notify(&self.rt);
     }
 
     /// Reports that moves wait to be read, once until the host reads the page.
     async fn tell_of_moves(self: Rc<Self>) {
-        let Some(map) = self.mapped.map.get() else { return };
+        let Some(map) = self.features.host_map.map.get() else { return };
         loop {
-            let seen = self.mapped.changed.version();
-            let changed = self.mapped.changed.changed(&self.rt, seen);
-            let knows = self.events.borrow().knows_of(AsyncEvent::MOVED);
-            if self.mapped.moves.get() == 0 || knows {
+            let seen = self.features.host_map.changed.version();
+            let changed = self.features.host_map.changed.changed(&self.rt, seen);
+            let knows = self.health.events.borrow().knows_of(AsyncEvent::MOVED);
+            if self.features.host_map.moves.get() == 0 || knows {
                 changed.await;
                 continue;
             }
