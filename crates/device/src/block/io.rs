@@ -45,7 +45,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let ready = self.media.read(at).await.map_err(of_media)?;
         let _engine = self.engine_for_data(number).await;
         // The rest of the page is padding: it takes link time, but nothing is written there.
-        let blocks = Blocks { media: &*self.media, at, flip: None, places: &[] };
+        let blocks = Blocks { media: &*self.media, at, flip: None };
         self.port.write(&[to], &blocks, Posting::STRICT, ready).await.map_err(of_dma)
     }
 

@@ -34,7 +34,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
         self.rt.record(self.stages.dispatch);
         self.rt.record(self.stages.turn);
-        let blocks = Blocks { media: &*self.media, at, flip: None, places: &[] };
+        let blocks = Blocks { media: &*self.media, at, flip: None };
         let how = self.posting(&open, wide);
         let sent = self.port.write_at_once(&[to], &blocks.first(to.bytes), how);
         if sent != Ok(true) {

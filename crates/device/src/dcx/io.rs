@@ -174,7 +174,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
         let flip = if self.faults.is_on() { self.spoiled(number, at, to.bytes) } else { None };
-        let blocks = Blocks { media: &*self.media, at, flip, places: &[] }.first(to.bytes);
+        let blocks = Blocks { media: &*self.media, at, flip }.first(to.bytes);
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
@@ -271,9 +271,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// Validates LBA range, size and transfer limit; returns the host memory segment and the blocks.
     fn validate(&self, access: Access) -> Result<(Segment, Extent), Code> {
         let located = self.locate(access);
-        if located == Err(Code::OUT_OF_RANGE) {
+        if located == Err(Code::OUT_OF_RANGE)
+            && let Some(refusals) = self.media.capabilities().refusals
+        {
             let blocks = access.bytes.div_ceil(self.media.block_bytes());
-            self.media.out_of_range(access.lba.0, blocks.into());
+            refusals.out_of_range(access.lba.0, blocks.into());
         }
         located
     }

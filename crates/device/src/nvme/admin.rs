@@ -304,7 +304,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         health.temperature = (KELVIN + 40).into();
         health.available_spare = 100;
         health.available_spare_threshold = 10;
-        health.percentage_used = self.media.percent_used();
+        health.percentage_used =
+            self.media.capabilities().wear.map_or(0, |wear| wear.percent_used());
         health.data_units_read = units(counts.bytes_read).into();
         health.data_units_written = units(counts.bytes_written).into();
         health.host_reads = u128::from(counts.reads).into();

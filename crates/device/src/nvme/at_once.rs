@@ -54,7 +54,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     #[inline]
     fn read_at_once(&self, slot: &Slot, at: Extent) -> Option<Status> {
         self.must_be_readable(at).ok()?;
-        let blocks = Blocks { media: &*self.media, at, flip: None, places: &[] };
+        let blocks = Blocks { media: &*self.media, at, flip: None };
         let sent = self.port.write_at_once(&slot.segments.borrow(), &blocks, self.posting());
         match sent {
             Ok(false) => return None,

@@ -110,7 +110,7 @@ const IO: &[Row] = &[
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Returns true if the medium stores a label, which outlives the controller.
     pub(super) fn keeps_a_label(&self) -> bool {
-        self.media.labels().is_some()
+        self.media.capabilities().labels.is_some()
     }
 
     fn is_met(&self, needs: Needs) -> bool {

@@ -111,7 +111,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.rt.log("device", "cc", u64::from(cc.into_bits()), 0);
             match (seen.en(), cc.en()) {
                 (false, true) => {
-                    self.media.ready().await;
+                    media::ready(&*self.media).await;
                     if self.cc() != cc {
                         // The host has changed CC meanwhile. The medium continues to start.
                         continue;

@@ -94,13 +94,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Tells the medium of a command past its end. Ranges in a list are not in the entry, which has no blocks
     /// then.
     fn tell_out_of_range(&self, sqe: &Sqe) {
-        match opcode::io::names_blocks(sqe.opcode) {
+        let Some(refusals) = self.media.capabilities().refusals else { return };
+        let (first, blocks) = match opcode::io::names_blocks(sqe.opcode) {
             true => {
                 let first = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get());
-                self.media.out_of_range(first, u64::from(sqe.cdw12.get() & 0xffff) + 1);
+                (first, u64::from(sqe.cdw12.get() & 0xffff) + 1)
             }
-            false => self.media.out_of_range(0, 0),
-        }
+            false => (0, 0),
+        };
+        refusals.out_of_range(first, blocks);
     }
 
     /// LBA of a logged command: the first one that is out of range, or else the first of the command.

@@ -99,7 +99,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     #[inline]
     pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Blocks<'_, M> {
         let flip = if self.faults.is_on() { self.spoiled(number, of, at) } else { None };
-        Blocks { media: &*self.media, at, flip, places: &[] }
+        Blocks { media: &*self.media, at, flip }
     }
 
     /// Injects faults into data in transfer: `at` is part of the blocks `of`.

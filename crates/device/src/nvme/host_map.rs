@@ -9,8 +9,8 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
-use bus::{Carry, DevicePort, Segment};
-use media::{Extent, Media};
+use bus::{Carry, DevicePort, Payload, Segment, Unreadable};
+use media::{Extent, Flip, Media, Placed};
 use runtime::{Either, Signal, race};
 use wire::nvme::entry::DataPointer;
 use wire::nvme::event::AsyncEvent;
@@ -23,6 +23,7 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use super::data::of_dma;
 use super::namespace::Namespace;
+use crate::moved::with_flip;
 use crate::scratch_guard::Scratch;
 use flash::mapping::Mapping;
 
@@ -33,6 +34,22 @@ pub(super) struct HostMapping {
     moves: Cell<u32>,
     /// Notified when the feature is set, or the event is unmasked.
     changed: Signal,
+}
+
+/// Blocks that were read by these places of their mapping units, as a DMA payload.
+struct PlacedBlocks<'a> {
+    placed: &'a dyn Placed,
+    at: Extent,
+    places: &'a [u32],
+    flip: Option<Flip>,
+}
+
+impl Payload for PlacedBlocks<'_> {
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        let lend =
+            |put: &mut dyn FnMut(u32, &[u8])| self.placed.runs_placed(self.at, self.places, put);
+        with_flip(self.flip.as_ref(), lend, put)
+    }
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -95,6 +112,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let unit_bytes = self.map(Status::INVALID_OPCODE.with_dnr())?.unit_bytes();
+        let placed = self.media.capabilities().placed.ok_or(Status::INVALID_OPCODE.with_dnr())?;
         if ns.metadata.is_some() {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
@@ -113,14 +131,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.must_be_readable(at)?;
             let skipped = (self.unit_of(unit_bytes, at.block) - first) as usize;
             let here = &places[skipped..][..self.units(unit_bytes, at) as usize];
-            let ready = self.media.read_placed(at, here).await;
+            let ready = placed.read_placed(at, here).await;
             // A stale place is no failure of the medium.
             let ready = ready.map_err(|error| match error {
                 media::MediaError::Stale => Status::STALE_PLACE,
                 error => self.failed(error),
             })?;
-            let mut blocks = self.sent(number, extent, at);
-            blocks.places = here;
+            let flip = self.sent(number, extent, at).flip;
+            let blocks = PlacedBlocks { placed, at, places: here, flip };
             if !whole {
                 self.write_around(number, piece, &blocks, ready).await?;
                 continue;

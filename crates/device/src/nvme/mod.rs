@@ -274,10 +274,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let rt = port.rt().clone();
         faults.meter.power.start(options.power_states.len(), rt.now());
         let threads = shared.place.is_some();
+        let ready_within = media.capabilities().start.map(|start| start.ready_within());
         let controller = Rc::new(Controller {
             block_bytes: media.block_bytes(),
             head: media.head(),
-            registers: Registers::new(&options, threads, media.ready_within()),
+            registers: Registers::new(&options, threads, ready_within),
             queues: Queues::new(options.io_queues),
             fetching: Fetching::default(),
             slots: Slots::new(shared.member.slots.clone(), shared.members.quiet.clone()),

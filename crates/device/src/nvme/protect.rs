@@ -224,7 +224,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The medium's metadata, which exist if a namespace has any.
     fn beside(&self) -> Result<&dyn BlockMetadata, Status> {
-        self.media.metadata().ok_or_else(|| self.failed(MediaError::Unreadable))
+        self.media.capabilities().metadata.ok_or_else(|| self.failed(MediaError::Unreadable))
     }
 
     /// Copies blocks of the medium and their metadata, as one snapshot.

@@ -83,10 +83,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         // Validate all ranges before the first takes effect.
         let place = |range: &Extent| ns.place(range.block, range.blocks);
         ranges.iter().try_for_each(|range| place(range).map(drop))?;
+        let hints = self.media.capabilities().hints;
         for (range, context) in ranges.iter().zip(contexts.iter()) {
             if let Some(heat) = heat(*context) {
                 let (block, blocks) = place(range)?;
-                self.media.hint(block, blocks, heat);
+                hints.into_iter().for_each(|hints| hints.hint(block, blocks, heat));
             }
         }
         if !dsm.attributes.deallocate() {

@@ -177,7 +177,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// SANICAP. There is no encryption, so no crypto erase; flash pages cannot be overwritten. Blocks that
     /// are not deallocated keep the data of the last pass.
     pub(super) fn sanitizing_capabilities(&self) -> u32 {
-        match self.media.purge() {
+        match self.media.capabilities().purge {
             Purge::Whole(_) => sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS,
             Purge::ByBlock => {
                 sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS
@@ -279,7 +279,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn cleanse(&self, what: Sanitize) -> Result<(), Status> {
-        self.media.ready().await;
+        media::ready(&*self.media).await;
         let overwrites = if what.action == SanitizeAction::Overwrite { what.passes } else { 0 };
         let erases = overwrites == 0 || !what.keep_allocated;
         let steps = u32::from(overwrites) + u32::from(erases);
@@ -294,7 +294,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let record = self.sanitizing().record.get();
             self.stand(Record { passes: pass + 1, ..record })?;
         }
-        if let Some(whole) = self.media.purge().whole() {
+        if let Some(whole) = self.media.capabilities().purge.whole() {
             self.erase_at_once(whole).await?;
         } else if erases {
             let step = (steps - 1, steps);
@@ -354,7 +354,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     pub(super) fn sanitize_page(&self) -> SanitizeStatus {
         let mut page = self.sanitizing().page();
-        if let Some(time) = self.media.purge().whole().and_then(|whole| whole.erase_time()) {
+        if let Some(time) =
+            self.media.capabilities().purge.whole().and_then(|whole| whole.erase_time())
+        {
             let seconds = time.0.div_ceil(Span::s(1).0).min(u64::from(u32::MAX) - 1);
             page.times[SanitizeStatus::BLOCK_ERASE] = (seconds as u32).into();
         }
