@@ -1,6 +1,6 @@
 //! Execution of commands: read, write, fence.
 
-use bus::{DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
+use bus::{DevicePort, Direct, DmaError, Flags, Payload, Posting, Segment, Unreadable};
 use media::{Extent, Media, MediaError};
 use runtime::{Rt, Time};
 use wire::BusAddr;
@@ -133,7 +133,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Result<(), Code> {
         let (to, at) = self.validate(access)?;
         // Not the line with the tag that the host polls: it would be taken from the host twice.
-        self.port.prefetch(Segment { bytes: to.bytes.saturating_sub(LINE), ..to });
+        if let Some(direct) = self.port.direct() {
+            direct.prefetch(Segment { bytes: to.bytes.saturating_sub(LINE), ..to });
+        }
         let _reader = match tag_version {
             0 => None,
             // A replaced tag may be the end of data written since, so the host could not tell them apart.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use bus::{DevicePort, Segment};
+use bus::{DevicePort, Direct, Segment};
 use media::Media;
 use wire::QueueId;
 use wire::nvme::admin::Priority;
@@ -271,10 +271,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 // An idle queue accumulates no credit. Almost every poll ends here.
                 sq.turn = sq.turn.max(self.fetching.arbiter.turns[sq.priority as usize].get());
                 sq.bad_tail = None;
-                if watched.contains(&number) {
+                if watched.contains(&number)
+                    && let Some(direct) = self.port.direct()
+                {
                     // Live: the next entry's cache line comes from the host's core beside the doorbell's,
                     // and not after it.
-                    self.port.watch(Segment { at: sq.next_at(), bytes: ENTRY as u32 });
+                    direct.watch(Segment { at: sq.next_at(), bytes: ENTRY as u32 });
                 }
             } else if tail >= sq.size {
                 *bad_tail |= sq.bad_tail.replace(tail) != Some(tail);
@@ -302,7 +304,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         // The admin queue may go between the fetches of another's burst, which it does not end.
         self.fetching.arbiter.rest.set(held.filter(|held| is_admin && held.number != 0).or(rest));
         // Live: the entries' cache lines arrive from the host's core while slots are allocated.
-        self.port.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
+        if let Some(direct) = self.port.direct() {
+            direct.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
+        }
         // By weight, the admin queue is in no class.
         if !is_admin || self.registers.settings.get().ams() != Cc::AMS_WEIGHTED {
             let turn = &self.fetching.arbiter.turns[sq.priority as usize];

@@ -4,7 +4,7 @@
 //! make a command wait, fail or be cancelled stays with the slots: whatever is unusual about a command is
 //! found here before anything is done, and the command goes to its slot.
 
-use bus::DevicePort;
+use bus::{DevicePort, Direct};
 use media::{Extent, Media};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::io::{self, Command};
@@ -55,7 +55,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn read_at_once(&self, slot: &Slot, at: Extent) -> Option<Status> {
         self.must_be_readable(at).ok()?;
         let blocks = Blocks { media: &*self.media, at, flip: None };
-        let sent = self.port.write_at_once(&slot.segments.borrow(), &blocks, self.posting());
+        let sent =
+            self.port.direct()?.write_at_once(&slot.segments.borrow(), &blocks, self.posting());
         match sent {
             Ok(false) => return None,
             Ok(true) => {}

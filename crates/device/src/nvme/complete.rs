@@ -109,7 +109,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.fail("posting a completion", place.at.0);
         } else if self.faults.is_on() && self.faults.is_silent(qid.0, cqe.cid.get()) {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
-        } else if self.port.has_pin() {
+        } else if self.port.pin().is_some() {
             let cqid = self.queues.sqs.borrow()[usize::from(qid.0)].as_ref().map(|sq| sq.cqid);
             let mut cqs = self.queues.cqs.borrow_mut();
             if let Some(cq) = cqid.and_then(|cqid| cqs[usize::from(cqid.0)].as_mut()) {

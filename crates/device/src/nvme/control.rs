@@ -216,9 +216,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.revoke_host_map();
         self.port.store(INTMS, 0);
         self.port.store(INTMC, 0);
-        if self.port.has_pin() {
-            self.drive_pin();
-        }
+        self.drive_pin();
         self.set_status(Csts::new());
     }
 

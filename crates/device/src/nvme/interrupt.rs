@@ -93,9 +93,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.port.interrupt(vector);
     }
 
-    /// Drives the interrupt pin: asserted while a queue with interrupts has unread entries (NVMe over PCIe
-    /// 1.0, 3.5.1.1). There is no coalescing.
+    /// Drives the interrupt pin, if there is one: asserted while a queue with interrupts has unread entries
+    /// (NVMe over PCIe 1.0, 3.5.1.1). There is no coalescing.
     pub(super) fn drive_pin(&self) {
+        let Some(pin) = self.port.pin() else { return };
         let unread =
             |cq: &mut Cq| cq.vector.is_some() && cq.unread(self.port.load(cq.head_doorbell)) > 0;
         // Every queue, so that none falls a lap behind.
@@ -103,7 +104,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         for cq in self.queues.cqs.borrow_mut().iter_mut().flatten() {
             is_asserted |= unread(cq);
         }
-        self.port.drive_pin(is_asserted);
+        pin.drive(is_asserted);
     }
 
     /// Task that follows the head doorbells of a device with an interrupt pin.

@@ -1,6 +1,6 @@
 //! The NVM command set: read, write, flush, compare, verify. Range commands are in `ranges`.
 
-use bus::DevicePort;
+use bus::{DevicePort, Direct};
 use media::{Extent, Media};
 use runtime::Time;
 use wire::Nsid;
@@ -187,15 +187,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !self.media.is_immediate() || self.faults.is_on() {
             return Ok(false);
         }
+        let Some(direct) = self.port.direct() else { return Ok(false) };
         let segments = slot.segments.borrow();
-        if !self.port.copies(&segments).map_err(of_dma)? {
+        if !direct.copies(&segments).map_err(of_dma)? {
             return Ok(false);
         }
         self.mark_dirty()?;
         let mut copied = Ok(());
         let done = self.media.write_at_once(at, &mut |offset, run| {
             if copied.is_ok() {
-                copied = self.port.copy(&segments, offset, run);
+                copied = direct.copy(&segments, offset, run);
             }
         });
         let done = done.map_err(|error| self.failed(error))?;

@@ -327,7 +327,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return;
         }
         self.spawn(self.clone().control());
-        if self.port.has_pin() {
+        if self.port.pin().is_some() {
             self.spawn(self.clone().follow_heads());
         }
         self.spawn(self.clone().run_self_tests());
