@@ -214,8 +214,24 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Sends `bytes` bytes of the command's data, from `offset` on, to the host, except for those in bit
-    /// buckets.
+    /// Sends `bytes` bytes of the command's data, from `offset` on, to the host.
+    pub(super) async fn send(
+        &self,
+        number: u16,
+        (offset, bytes): (u32, u32),
+        blocks: &(impl Payload + ?Sized),
+        ready: Time,
+    ) -> Result<(), Status> {
+        let slot = &self.slots[number];
+        if !slot.discarded.borrow().is_empty() {
+            return self.write_around(number, (offset, bytes), blocks, ready).await;
+        }
+        let mut to = Scratch::from(&slot.part);
+        part_of(&slot.segments.borrow(), offset, bytes, &mut to);
+        self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
+    }
+
+    /// As [`send`](Self::send), except for bytes in bit buckets.
     pub(super) async fn write_around(
         &self,
         number: u16,

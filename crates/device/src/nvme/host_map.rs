@@ -122,9 +122,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if read.access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[number];
-        let places = Scratch::from(&slot.places);
-        let whole = slot.discarded.borrow().is_empty();
+        let places = Scratch::from(&self.slots[number].places);
         let first = self.unit_of(unit_bytes, extent.block);
         for (offset, at) in self.pieces(extent) {
             let piece = (offset, at.blocks * self.block_bytes);
@@ -139,12 +137,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             })?;
             let flip = self.sent(number, extent, at).flip;
             let blocks = PlacedBlocks { placed, at, places: here, flip };
-            if !whole {
-                self.write_around(number, piece, &blocks, ready).await?;
-                continue;
-            }
-            let to = self.part(slot, piece, bytes);
-            self.port.write(&to, &blocks, self.posting(), ready).await.map_err(of_dma)?;
+            self.send(number, piece, &blocks, ready).await?;
         }
         self.count_read(extent);
         Ok(())

@@ -5,7 +5,7 @@
 //! that were checked are sent. The futures of these commands are boxed, so that they do not enlarge those of
 //! other commands.
 
-use bus::{Carry, DevicePort, Payload, Segment};
+use bus::{Carry, DevicePort, Segment};
 use media::{BlockMetadata, Extent, Media, MediaError};
 use runtime::Time;
 use wire::Lba;
@@ -190,28 +190,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     ) -> Result<(), Status> {
         let (offset, bytes) = with_pi.in_host(offset, data.len() as u32);
         if !with_pi.inline {
-            return self.sent_to(number, (offset, bytes), data, ready).await;
+            return self.send(number, (offset, bytes), data, ready).await;
         }
         self.carried_beside(number, tuples);
         let whole = Interleaved { data, tuples, lba_bytes: with_pi.lba_bytes };
-        self.sent_to(number, (offset, bytes), &whole, ready).await
-    }
-
-    /// Sends a payload to a part of the command's data in host memory.
-    async fn sent_to(
-        &self,
-        number: u16,
-        (offset, bytes): (u32, u32),
-        blocks: &(impl Payload + ?Sized),
-        ready: Time,
-    ) -> Result<(), Status> {
-        let slot = &self.slots[number];
-        if !slot.discarded.borrow().is_empty() {
-            return self.write_around(number, (offset, bytes), blocks, ready).await;
-        }
-        let mut to = Scratch::from(&slot.part);
-        part_of(&slot.segments.borrow(), offset, bytes, &mut to);
-        self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
+        self.send(number, (offset, bytes), &whole, ready).await
     }
 
     /// The segment of separate metadata in host memory.
