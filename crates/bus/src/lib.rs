@@ -86,6 +86,7 @@ extern crate std;
 mod arena;
 #[cfg(feature = "std")]
 mod backing;
+mod direct;
 #[cfg(feature = "std")]
 mod fd;
 #[cfg(feature = "std")]
@@ -122,6 +123,7 @@ use runtime::{Rt, Time};
 use wire::BusAddr;
 
 pub use arena::{Arena, BUFFER_ALIGN, Buffer, OutOfMemory};
+pub use direct::{Direct, InterruptPin};
 pub use masks::Masks;
 pub use out_of_range::OutOfRange;
 pub use shared::{Memory, REGION_ALIGN};
@@ -314,6 +316,9 @@ pub trait HostPort: Clone + 'static {
 
 /// The device side of the bus.
 pub trait DevicePort: Clone + 'static {
+    /// Access to host memory without a wait; [`Infallible`](core::convert::Infallible) if there is none.
+    type Direct: Direct;
+
     /// Executor of this side.
     fn rt(&self) -> &Rt;
 
@@ -346,25 +351,6 @@ pub trait DevicePort: Clone + 'static {
         carry: Carry,
     ) -> impl Future<Output = Result<(), DmaError>>;
 
-    /// Returns true if [`copy`](DevicePort::copy) can read these bytes: on live buses, if they are mapped.
-    ///
-    /// # Errors
-    /// As [`read`](DevicePort::read).
-    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
-        let _ = from;
-        Ok(false)
-    }
-
-    /// Reads host memory at once, without a wait: `to.len()` bytes, of which the first is `offset` bytes into
-    /// the segments.
-    ///
-    /// # Errors
-    /// As [`read`](DevicePort::read); none if these segments [can be copied](DevicePort::copies).
-    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
-        let _ = (from, offset, to);
-        Err(DmaError::Unreadable)
-    }
-
     /// Fetches new entries of `entry_bytes` bytes from a ring in host memory, from `at` on, as many as fit
     /// `into`. `is_new` receives each entry's number, from 0, and its last word. Returns the number of
     /// consecutive new entries; each is copied as it was when its last word was stored. The request leaves
@@ -377,14 +363,6 @@ pub trait DevicePort: Clone + 'static {
         looks: Looks,
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>>;
-
-    /// Hint: these bytes will be read or written soon.
-    fn prefetch(&self, to: Segment);
-
-    /// Hint: the host will write these bytes soon, and then they will be read.
-    fn watch(&self, from: Segment) {
-        let _ = from;
-    }
 
     /// Fence: writes published before it are visible before fetches after it.
     fn fence(&self);
@@ -400,35 +378,12 @@ pub trait DevicePort: Clone + 'static {
         ready: Time,
     ) -> impl Future<Output = Result<(), DmaError>>;
 
-    /// As [`write`](DevicePort::write), of a source that is ready, without a wait. Returns false, with
-    /// nothing written, if it takes one.
-    ///
-    /// # Errors
-    /// As [`write`](DevicePort::write).
-    fn write_at_once<P: Payload + ?Sized>(
-        &self,
-        to: &[Segment],
-        what: &P,
-        how: Posting,
-    ) -> Result<bool, DmaError> {
-        let _ = (to, what, how);
-        Ok(false)
-    }
-
     /// Posts a small entry whose last word is its flag, and returns at once. `at` and the entry's length
     /// are multiples of 4.
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError>;
 
     /// Posts an interrupt on `vector`.
     fn interrupt(&self, vector: u16);
-
-    /// Returns true if the device interrupts by a pin, whose level it drives, and not by messages.
-    fn has_pin(&self) -> bool {
-        false
-    }
-
-    /// Drives the pin: asserted while completions are unread. The bus applies the mask.
-    fn drive_pin(&self, _level: bool) {}
 
     /// Looks up a cost by name, once, when a device is built.
     fn cost(&self, name: &str) -> Cost;
@@ -439,4 +394,14 @@ pub trait DevicePort: Clone + 'static {
     /// Lets the time of a cost pass in dedicated hardware, without queueing for a processor. No-op on a
     /// live bus.
     fn elapse(&self, cost: Cost) -> impl Future<Output = ()>;
+
+    /// Access to host memory without a wait: live buses have it.
+    fn direct(&self) -> Option<&Self::Direct> {
+        None
+    }
+
+    /// The pin by which the device interrupts. `None`: it interrupts by messages.
+    fn pin(&self) -> Option<&dyn InterruptPin> {
+        None
+    }
 }

@@ -41,6 +41,7 @@
 
 mod ahead;
 pub mod block;
+mod counters;
 pub mod dcx;
 pub mod energy;
 pub mod faults;

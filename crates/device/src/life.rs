@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use media::files::{Files, unused_name};
 use runtime::{Span, Time};
 
-use crate::nvme::Counters;
+use crate::counters::Counters;
 
 /// Links that are followed to a drive's file: as many as Linux follows.
 const LINKS_MAX: usize = 40;

@@ -1,30 +1,34 @@
 //! Block data in transfer between a medium and the bus.
 
 use bus::{Carry, Payload, Unreadable};
-use media::{Extent, Flip, Head, Media, flipped};
+use media::{Extent, Flip, Head, Media, MediaError, flipped};
 
 /// Blocks of a medium as a DMA payload, with an optional injected bit flip.
 pub(crate) struct Blocks<'a, M> {
     pub media: &'a M,
     pub at: Extent,
     pub flip: Option<Flip>,
-    /// Places of the blocks' mapping units that their reader named; empty if it named none.
-    pub places: &'a [u32],
 }
 
 impl<M: Media> Payload for Blocks<'_, M> {
     #[inline]
     fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
-        let lend = |put: &mut dyn FnMut(u32, &[u8])| match self.places {
-            [] => self.media.runs(self.at, put),
-            places => self.media.runs_placed(self.at, places, put),
-        };
-        let scratch_guard = match &self.flip {
-            None => lend(put),
-            Some(flip) => flipped(std::slice::from_ref(flip), lend, put),
-        };
-        scratch_guard.map_err(|_| Unreadable)
+        with_flip(self.flip.as_ref(), |put| self.media.runs(self.at, put), put)
     }
+}
+
+/// Passes on the runs that `lend` passes, with an injected bit flip.
+#[inline]
+pub(crate) fn with_flip(
+    flip: Option<&Flip>,
+    lend: impl FnOnce(&mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError>,
+    put: &mut dyn FnMut(u32, &[u8]),
+) -> Result<(), Unreadable> {
+    let done = match flip {
+        None => lend(put),
+        Some(flip) => flipped(std::slice::from_ref(flip), lend, put),
+    };
+    done.map_err(|_| Unreadable)
 }
 
 /// The bytes worth transferring: all, or the stamps if the medium keeps only these.

@@ -25,7 +25,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
+use media::{
+    Boxed, Capabilities, Erase, Extent, Head, Media, MediaError, Purge, Start, Wear, WriteThrough,
+};
 use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others, stage};
 use wire::sas;
 
@@ -150,7 +152,7 @@ enum Work<'a> {
     Deallocate,
 }
 
-impl<M: Media> Bridge<M> {
+impl<M: WriteThrough> Bridge<M> {
     /// Creates a bridge over these controllers, which must be of equal size.
     ///
     /// # Panics
@@ -343,7 +345,7 @@ async fn together<F: Future<Output = Result<(), MediaError>>>(
     done
 }
 
-impl<M: Media> Media for Bridge<M> {
+impl<M: WriteThrough> Media for Bridge<M> {
     fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -354,17 +356,6 @@ impl<M: Media> Media for Bridge<M> {
 
     fn head(&self) -> Option<Head> {
         self.controllers[0].medium.head()
-    }
-
-    async fn ready(&self) {
-        for controller in &self.controllers {
-            controller.medium.ready().await;
-        }
-    }
-
-    /// Controllers start in parallel, so the slowest determines the time.
-    fn ready_within(&self) -> Option<Span> {
-        self.controllers.iter().filter_map(|one| one.medium.ready_within()).max()
     }
 
     /// Returns when the last part has crossed its link.
@@ -389,30 +380,8 @@ impl<M: Media> Media for Bridge<M> {
         self.all(at, if large { Work::WriteThrough(data) } else { Work::Write(data) }).await
     }
 
-    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        self.all(at, Work::WriteThrough(data)).await
-    }
-
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
         self.all(at, Work::Deallocate).await
-    }
-
-    /// Of the flash that is worn most.
-    fn percent_used(&self) -> u8 {
-        self.controllers.iter().map(|one| one.medium.percent_used()).max().unwrap_or(0)
-    }
-
-    /// Stored by the first controller.
-    fn labels(&self) -> Option<&dyn Labels> {
-        self.controllers[0].medium.labels()
-    }
-
-    /// Capability of the first controller; the others are alike.
-    fn purge(&self) -> Purge<'_> {
-        match self.controllers[0].medium.purge() {
-            Purge::Whole(_) => Purge::Whole(self),
-            other => other,
-        }
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
@@ -421,22 +390,63 @@ impl<M: Media> Media for Bridge<M> {
         self.convert().await;
         Ok(())
     }
-}
 
-impl<M: Media> Bridge<M> {
-    fn each_whole(&self) -> impl Iterator<Item = Option<&dyn Erase>> {
-        self.controllers.iter().map(|one| one.medium.purge().whole())
+    /// Those of the first controller, which stores the label; the others are alike.
+    fn capabilities(&self) -> Capabilities<'_> {
+        let first = self.controllers[0].medium.capabilities();
+        Capabilities {
+            start: first.start.map(|_| self as _),
+            labels: first.labels,
+            purge: first.purge.whole().map_or(first.purge, |_| Purge::Whole(self)),
+            wear: first.wear.map(|_| self as _),
+            ..Capabilities::default()
+        }
     }
 }
 
-impl<M: Media> Erase for Bridge<M> {
+impl<M: WriteThrough> Bridge<M> {
+    fn each(&self) -> impl Iterator<Item = Capabilities<'_>> {
+        self.controllers.iter().map(|one| one.medium.capabilities())
+    }
+
+    fn each_whole(&self) -> impl Iterator<Item = Option<&dyn Erase>> {
+        self.each().map(|one| one.purge.whole())
+    }
+}
+
+impl<M: WriteThrough> Start for Bridge<M> {
+    fn ready(&self) -> Boxed<'_, ()> {
+        Box::pin(async {
+            for controller in &self.controllers {
+                media::ready(&*controller.medium).await;
+            }
+        })
+    }
+
+    /// Controllers start in parallel, so the slowest determines the time.
+    fn ready_within(&self) -> Span {
+        self.each().filter_map(|one| Some(one.start?.ready_within())).max().unwrap_or_default()
+    }
+}
+
+impl<M: WriteThrough> Wear for Bridge<M> {
+    /// Of the flash that is worn most.
+    fn percent_used(&self) -> u8 {
+        self.each().filter_map(|one| Some(one.wear?.percent_used())).max().unwrap_or(0)
+    }
+}
+
+impl<M: WriteThrough> Erase for Bridge<M> {
     /// Controllers erase in parallel: the slowest one's time.
     fn erase_time(&self) -> Option<Span> {
         self.each_whole().filter_map(|whole| whole?.erase_time()).max()
     }
 
     /// Erases all controllers in parallel. They are alike, so the progress of the first is reported.
-    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
+    fn erase<'a>(
+        &'a self,
+        progress: &'a mut dyn FnMut(u32, u32),
+    ) -> Boxed<'a, Result<(), MediaError>> {
         Box::pin(async move {
             self.convert().await;
             let progress = RefCell::new(progress);

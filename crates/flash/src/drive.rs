@@ -6,7 +6,10 @@ use std::rc::Rc;
 use ftl::policy;
 use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
-use media::{Erase, Erasing, Extent, Head, Heat, Labels, Media, MediaError, Purge};
+use media::{
+    Boxed, Capabilities, Erase, Extent, Head, Heat, Hints, Labels, Media, MediaError, Placed,
+    Purge, Start, Wear, WriteThrough,
+};
 use runtime::{Rt, Signal, Span, Stage, Time, stage};
 
 /// Stages recorded by a drive, in addition to those of its chips.
@@ -189,15 +192,6 @@ impl<P: Pages> Media for Drive<P> {
         }
     }
 
-    /// Also returns if the mount failed; later operations then fail.
-    async fn ready(&self) {
-        self.software().await.ok();
-    }
-
-    fn ready_within(&self) -> Option<Span> {
-        Some(self.ready_within)
-    }
-
     /// Senses all pages in parallel. When it returns, the data are in the device's memory, or unmapped.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
@@ -205,14 +199,79 @@ impl<P: Pages> Media for Drive<P> {
         Ok(Time::ZERO)
     }
 
-    async fn read_placed(&self, at: Extent, places: &[u32]) -> Result<Time, MediaError> {
-        let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
-        software.read_placed(at.block, at.blocks, places).await.map_err(of_flash)?;
-        Ok(Time::ZERO)
-    }
-
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
         self.runs_placed(at, &[], put)
+    }
+
+    /// Returns when the data are in the write buffer, or on flash if the buffer does not survive a power cut.
+    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.write(at.block, data).await.map_err(of_flash)?;
+        self.written().await;
+        Ok(())
+    }
+
+    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.trim(at.block, at.blocks).await.map_err(of_flash)?;
+        self.written().await;
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.flush().await.map_err(of_flash)?;
+        self.rt.record(self.stages.flush);
+        Ok(())
+    }
+
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities {
+            start: Some(self),
+            placed: Some(self),
+            hints: Some(self),
+            labels: Some(self),
+            // Pages hold their data until their block is erased.
+            purge: Purge::Whole(self),
+            wear: Some(self),
+            ..Capabilities::default()
+        }
+    }
+}
+
+impl<P: Pages> WriteThrough for Drive<P> {
+    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.write_through(at.block, data).await.map_err(of_flash)?;
+        self.written().await;
+        Ok(())
+    }
+}
+
+impl<P: Pages> Start for Drive<P> {
+    /// Also returns if the mount failed; later operations then fail.
+    fn ready(&self) -> Boxed<'_, ()> {
+        Box::pin(async {
+            self.software().await.ok();
+        })
+    }
+
+    fn ready_within(&self) -> Span {
+        self.ready_within
+    }
+}
+
+impl<P: Pages> Placed for Drive<P> {
+    fn read_placed<'a>(
+        &'a self,
+        at: Extent,
+        places: &'a [u32],
+    ) -> Boxed<'a, Result<Time, MediaError>> {
+        Box::pin(async move {
+            let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
+            software.read_placed(at.block, at.blocks, places).await.map_err(of_flash)?;
+            Ok(Time::ZERO)
+        })
     }
 
     fn runs_placed(
@@ -233,29 +292,9 @@ impl<P: Pages> Media for Drive<P> {
         self.zeros(seen, at.blocks * self.options.block_bytes, put);
         Ok(())
     }
+}
 
-    /// Returns when the data are in the write buffer, or on flash if the buffer does not survive a power cut.
-    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        software.write(at.block, data).await.map_err(of_flash)?;
-        self.written().await;
-        Ok(())
-    }
-
-    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        software.write_through(at.block, data).await.map_err(of_flash)?;
-        self.written().await;
-        Ok(())
-    }
-
-    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
-        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        software.trim(at.block, at.blocks).await.map_err(of_flash)?;
-        self.written().await;
-        Ok(())
-    }
-
+impl<P: Pages> Hints for Drive<P> {
     /// Hints are advice: one that comes before the mount is lost.
     fn hint(&self, block: u64, blocks: u64, heat: Heat) {
         let heat = match heat {
@@ -265,25 +304,11 @@ impl<P: Pages> Media for Drive<P> {
         };
         let _ = self.mounted().map(|software| software.hint(block, blocks, heat));
     }
+}
 
-    fn labels(&self) -> Option<&dyn Labels> {
-        Some(self)
-    }
-
+impl<P: Pages> Wear for Drive<P> {
     fn percent_used(&self) -> u8 {
         self.pages.percent_used()
-    }
-
-    /// Pages hold their data until their block is erased.
-    fn purge(&self) -> Purge<'_> {
-        Purge::Whole(self)
-    }
-
-    async fn flush(&self) -> Result<(), MediaError> {
-        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        software.flush().await.map_err(of_flash)?;
-        self.rt.record(self.stages.flush);
-        Ok(())
     }
 }
 
@@ -292,7 +317,10 @@ impl<P: Pages> Erase for Drive<P> {
         self.erase_time
     }
 
-    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
+    fn erase<'a>(
+        &'a self,
+        progress: &'a mut dyn FnMut(u32, u32),
+    ) -> Boxed<'a, Result<(), MediaError>> {
         Box::pin(async move {
             let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
             software.purge(progress).await.map_err(of_flash)

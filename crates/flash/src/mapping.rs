@@ -5,7 +5,7 @@ use ftl::Pages;
 use crate::collections::Later;
 use crate::drive::Drive;
 
-/// A translation layer whose map a host may keep. Reads by place go through [`media::Media::read_placed`];
+/// A translation layer whose map a host may keep. Reads by place go through [`media::Placed`];
 /// these calls are rare, so the cost of dynamic dispatch is negligible.
 pub trait Mapping {
     /// Bytes of a mapping unit.

@@ -15,7 +15,10 @@ use core::ops::Range;
 use runtime::{Key, Line, RATE_MAX, Rt, Span, Time, Waits, stage};
 
 use crate::contents::{Contents, Fill, Keep, STAMP_BYTES};
-use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata, Soon};
+use crate::{
+    Blank, BlockMetadata, Capabilities, Extent, Head, Labels, Media, MediaError, Metadata, Soon,
+    WriteThrough,
+};
 
 /// Stages that this medium records.
 pub const STAGES: &[&str] = &["media wait", "media"];
@@ -428,24 +431,26 @@ impl Media for Banked {
         done.map_err(|error| MediaError::of_write(&error))
     }
 
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.contents.borrow_mut().flush().map_err(|error| MediaError::of_write(&error))
+    }
+
+    fn capabilities(&self) -> Capabilities<'_> {
+        let metadata = self.contents.borrow().keeps_metadata().then_some(self as _);
+        let (labels, blank) = (Some(self as _), Some(self as _));
+        Capabilities { labels, metadata, blank, ..Capabilities::default() }
+    }
+}
+
+impl WriteThrough for Banked {}
+
+impl Blank for Banked {
     fn blank_from(&self, block: u64) -> u64 {
         self.contents.borrow().blank_from(block)
     }
 
     fn fill(&self) -> Option<Fill> {
         self.contents.borrow().fill()
-    }
-
-    fn labels(&self) -> Option<&dyn Labels> {
-        Some(self)
-    }
-
-    fn metadata(&self) -> Option<&dyn BlockMetadata> {
-        self.contents.borrow().keeps_metadata().then_some(self)
-    }
-
-    async fn flush(&self) -> Result<(), MediaError> {
-        self.contents.borrow_mut().flush().map_err(|error| MediaError::of_write(&error))
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use runtime::{Rng, Rt, Span, Stage, Time, stage};
 
-use crate::{Erase, Erasing, Extent, Head, Media, MediaError, Purge};
+use crate::{Boxed, Capabilities, Erase, Extent, Head, Media, MediaError, Placed, Purge};
 
 /// Flipped bits in the bytes of some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -296,13 +296,6 @@ impl<M: Media> crate::Layer for Faulty<M> {
         self.medium.read(at).await
     }
 
-    async fn read_placed(&self, at: Extent, places: &[u32]) -> Result<Time, MediaError> {
-        if self.harm.has_stuck() {
-            self.unstuck().await;
-        }
-        self.medium.read_placed(at, places).await
-    }
-
     async fn read_head(&self, at: Extent, bytes: u32) -> Result<Time, MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
@@ -319,16 +312,6 @@ impl<M: Media> crate::Layer for Faulty<M> {
         flipped(&flips, |lent| self.medium.runs(at, lent), put)
     }
 
-    fn runs_placed(
-        &self,
-        at: Extent,
-        places: &[u32],
-        put: &mut dyn FnMut(u32, &[u8]),
-    ) -> Result<(), MediaError> {
-        let flips = self.harm.of(at, self.medium.block_bytes());
-        flipped(&flips, |lent| self.medium.runs_placed(at, places, lent), put)
-    }
-
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
@@ -337,18 +320,6 @@ impl<M: Media> crate::Layer for Faulty<M> {
             self.remember(at).await;
         }
         self.medium.write(at, data).await?;
-        self.harm.mend(at);
-        Ok(())
-    }
-
-    async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        if self.harm.has_stuck() {
-            self.unstuck().await;
-        }
-        if self.harm.has_ignored_flushes() {
-            self.remember(at).await;
-        }
-        self.medium.write_through(at, data).await?;
         self.harm.mend(at);
         Ok(())
     }
@@ -378,11 +349,10 @@ impl<M: Media> crate::Layer for Faulty<M> {
         Ok(())
     }
 
-    fn purge(&self) -> Purge<'_> {
-        match self.medium.purge() {
-            Purge::Whole(_) => Purge::Whole(self),
-            other => other,
-        }
+    fn capabilities(&self) -> Capabilities<'_> {
+        let below = self.medium.capabilities();
+        let purge = below.purge.whole().map_or(below.purge, |_| Purge::Whole(self));
+        Capabilities { placed: below.placed.map(|_| self as _), purge, ..below }
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
@@ -402,17 +372,48 @@ impl<M: Media> crate::Layer for Faulty<M> {
     }
 }
 
-impl<M: Media> Erase for Faulty<M> {
-    fn erase_time(&self) -> Option<Span> {
-        self.medium.purge().whole()?.erase_time()
-    }
-
-    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
+impl<M: Media> Placed for Faulty<M> {
+    fn read_placed<'a>(
+        &'a self,
+        at: Extent,
+        places: &'a [u32],
+    ) -> Boxed<'a, Result<Time, MediaError>> {
         Box::pin(async move {
             if self.harm.has_stuck() {
                 self.unstuck().await;
             }
-            self.medium.purge().whole().ok_or(MediaError::WriteFault)?.erase(progress).await?;
+            let placed = self.medium.capabilities().placed.ok_or(MediaError::Unreadable)?;
+            placed.read_placed(at, places).await
+        })
+    }
+
+    fn runs_placed(
+        &self,
+        at: Extent,
+        places: &[u32],
+        put: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), MediaError> {
+        let placed = self.medium.capabilities().placed.ok_or(MediaError::Unreadable)?;
+        let flips = self.harm.of(at, self.medium.block_bytes());
+        flipped(&flips, |lent| placed.runs_placed(at, places, lent), put)
+    }
+}
+
+impl<M: Media> Erase for Faulty<M> {
+    fn erase_time(&self) -> Option<Span> {
+        self.medium.capabilities().purge.whole()?.erase_time()
+    }
+
+    fn erase<'a>(
+        &'a self,
+        progress: &'a mut dyn FnMut(u32, u32),
+    ) -> Boxed<'a, Result<(), MediaError>> {
+        Box::pin(async move {
+            if self.harm.has_stuck() {
+                self.unstuck().await;
+            }
+            let whole = self.medium.capabilities().purge.whole();
+            whole.ok_or(MediaError::WriteFault)?.erase(progress).await?;
             self.harm.turned.borrow_mut().clear();
             Ok(())
         })

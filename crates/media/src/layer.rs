@@ -18,29 +18,15 @@ macro_rules! media_methods {
                 block_bytes() -> u32;
                 runs(at: $crate::Extent, put: &mut dyn FnMut(u32, &[u8]))
                     -> Result<(), $crate::MediaError>;
-                runs_placed(at: $crate::Extent, places: &[u32], put: &mut dyn FnMut(u32, &[u8]))
-                    -> Result<(), $crate::MediaError>;
                 head() -> Option<$crate::Head>;
-                ready_within() -> Option<$crate::runtime::Span>;
                 is_immediate() -> bool;
                 prefetch(at: $crate::Extent, soon: $crate::Soon) -> ();
-                hint(block: u64, blocks: u64, heat: $crate::Heat) -> ();
-                blank_from(block: u64) -> u64;
-                fill() -> Option<$crate::contents::Fill>;
-                labels() -> Option<&dyn $crate::Labels>;
-                metadata() -> Option<&dyn $crate::BlockMetadata>;
-                purge() -> $crate::Purge<'_>;
-                out_of_range(block: u64, blocks: u64) -> ();
-                percent_used() -> u8;
+                capabilities() -> $crate::Capabilities<'_>;
             }
             later {
                 read(at: $crate::Extent) -> Result<$crate::runtime::Time, $crate::MediaError>;
-                read_placed(at: $crate::Extent, places: &[u32])
-                    -> Result<$crate::runtime::Time, $crate::MediaError>;
                 write(at: $crate::Extent, data: &[u8]) -> Result<(), $crate::MediaError>;
-                write_through(at: $crate::Extent, data: &[u8]) -> Result<(), $crate::MediaError>;
                 flush() -> Result<(), $crate::MediaError>;
-                ready() -> ();
                 read_head(at: $crate::Extent, bytes: u32)
                     -> Result<$crate::runtime::Time, $crate::MediaError>;
                 deallocate(at: $crate::Extent) -> Result<(), $crate::MediaError>;

@@ -13,10 +13,10 @@
 //!
 //! [`contents`] stores data without timing: in memory or in a raw image file, whole or as stamps. A plain
 //! medium implements `blocks`, `block_bytes`, `read`, `runs`, `write` and `flush` of [`Media`]. Features that
-//! only some media have are queried: `labels`, `metadata`, `purge`. A medium on top of another is a
-//! [`Layer`], and names the methods that it changes. Blocks can be deallocated ([`Media::deallocate`]); they
-//! read as zeros until they are written. That takes no time: the table in which a real medium records it is
-//! not modelled.
+//! only some media have are traits of their own, which [`Media::capabilities`] hands out. A medium on top of
+//! another is a [`Layer`], and names the methods that it changes. Blocks can be deallocated
+//! ([`Media::deallocate`]); they read as zeros until they are written. That takes no time: the table in which
+//! a real medium records it is not modelled.
 //!
 //! A live plan lets the medium take its modelled time (`pace = "modelled"`) or not (`"immediate"`).
 //!
@@ -50,6 +50,7 @@
 pub mod contents;
 
 mod banked;
+mod capabilities;
 pub mod disks;
 mod faulty;
 pub mod files;
@@ -60,12 +61,15 @@ mod part;
 
 use core::fmt;
 use core::future::Future;
-use core::pin::Pin;
 
-use runtime::{Span, Time};
+use runtime::Time;
 
 pub use banked::{Banked, Pace, STAGES, Timing};
 pub use blocks::Blocks;
+pub use capabilities::{
+    Blank, BlockMetadata, Boxed, Capabilities, Erase, Heat, Hints, Labels, Metadata, Placed, Purge,
+    Refusals, Start, Wear, WriteThrough, ready,
+};
 pub use contents::Contents;
 pub use disks::Disks;
 pub use faulty::{Faulty, Flip, Harm, flipped};
@@ -77,9 +81,6 @@ pub use ::runtime;
 
 /// Source of zeros for media without a faster way to deallocate: a whole number of blocks of any size.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
-
-/// Metadata of a block.
-pub type Metadata = [u8; contents::METADATA_BYTES];
 
 /// Media whose blocks are [`Contents`], by kind. In its own module because [`Layer`], whose methods have the
 /// names of those of [`Media`], must not be in scope.
@@ -189,8 +190,8 @@ impl core::error::Error for MediaError {}
 
 /// A medium as used by a device. Time passes only at awaits.
 ///
-/// A plain medium reads, writes and flushes blocks. Every further method has a default of a medium without
-/// that feature. Features for few front ends are capabilities: [`Labels`], [`BlockMetadata`], [`Purge`].
+/// A plain medium implements six methods; the others have a default. Features that not every medium has
+/// are its [`Capabilities`].
 pub trait Media: 'static {
     /// Length in blocks.
     fn blocks(&self) -> u64;
@@ -210,62 +211,11 @@ pub trait Media: 'static {
     /// Writes whole blocks. On completion they are readable, but do not survive a power cut.
     fn write(&self, at: Extent, data: &[u8]) -> impl Future<Output = Result<(), MediaError>>;
 
-    /// As [`write`](Media::write), but completes when the medium itself holds the data, whatever buffer it
-    /// has.
-    fn write_through(
-        &self,
-        at: Extent,
-        data: &[u8],
-    ) -> impl Future<Output = Result<(), MediaError>> {
-        async move {
-            self.write(at, data).await?;
-            self.flush().await
-        }
-    }
-
     /// Completes when all earlier writes survive a power cut.
     fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
 
-    /// As [`read`](Media::read), by the caller's record of the places on flash of these blocks' mapping
-    /// units. A medium without such places ignores them.
-    ///
-    /// # Errors
-    /// [`MediaError::Stale`]: a place is wrong. Otherwise as for `read`.
-    fn read_placed(
-        &self,
-        at: Extent,
-        places: &[u32],
-    ) -> impl Future<Output = Result<Time, MediaError>> {
-        let _ = places;
-        self.read(at)
-    }
-
-    /// As [`runs`](Media::runs), of blocks that were read by these places.
-    ///
-    /// # Errors
-    /// As for `runs`.
-    fn runs_placed(
-        &self,
-        at: Extent,
-        places: &[u32],
-        put: &mut dyn FnMut(u32, &[u8]),
-    ) -> Result<(), MediaError> {
-        let _ = places;
-        self.runs(at, put)
-    }
-
     /// Part of each block that is stored. `None` if all of it.
     fn head(&self) -> Option<Head> {
-        None
-    }
-
-    /// Completes when the medium can be used: an FTL has to rebuild its map first.
-    fn ready(&self) -> impl Future<Output = ()> {
-        async {}
-    }
-
-    /// Upper bound of [`ready`](Media::ready). `None` if it takes no time.
-    fn ready_within(&self) -> Option<Span> {
         None
     }
 
@@ -278,11 +228,6 @@ pub trait Media: 'static {
     /// Hint: this part of these blocks will be accessed soon. The default does nothing.
     fn prefetch(&self, at: Extent, soon: Soon) {
         let _ = (at, soon);
-    }
-
-    /// Hint: how often these blocks will be written. They exist. The default does nothing.
-    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
-        let _ = (block, blocks, heat);
     }
 
     /// Writes whole blocks at once: `fill` receives them run by run, with their offsets, and must fill each
@@ -313,105 +258,11 @@ pub trait Media: 'static {
         write_zeros(self, at)
     }
 
-    /// Number of blocks from this one on that were never written, as far as is known without reading them.
-    /// They read as zeros, or as its [`fill`](Media::fill).
-    fn blank_from(&self, block: u64) -> u64 {
-        let _ = block;
-        0
-    }
-
-    /// Contents of the blocks that were never written. `None`: zeros.
-    fn fill(&self) -> Option<contents::Fill> {
-        None
-    }
-
-    /// Storage for labels, if supported.
-    fn labels(&self) -> Option<&dyn Labels> {
-        None
-    }
-
-    /// Storage for metadata of each block, if supported.
-    fn metadata(&self) -> Option<&dyn BlockMetadata> {
-        None
-    }
-
-    /// Means to purge all data.
-    fn purge(&self) -> Purge<'_> {
-        Purge::ByBlock
-    }
-
-    /// Wear in percent of what the medium is rated for, up to 255; 0 if it does not wear.
-    fn percent_used(&self) -> u8 {
-        0
-    }
-
-    /// A command was refused because it names blocks past the end. A [`Part`] counts them; others need not.
-    fn out_of_range(&self, block: u64, blocks: u64) {
-        let _ = (block, blocks);
+    /// Features that not every medium has.
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities::default()
     }
 }
-
-/// Expected frequency of writes to some blocks, compared with others of the same medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heat {
-    /// Nothing is known, or it is typical.
-    Typical,
-    /// Frequent writes.
-    Hot,
-    /// Infrequent writes.
-    Cold,
-}
-
-/// A medium that stores a label of a few bytes.
-pub trait Labels {
-    /// The label last set; empty at first.
-    fn label(&self) -> Vec<u8>;
-
-    /// Replaces the label, of at most [`contents::LABEL_BYTES_MAX`] bytes. It survives a power cut.
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError>;
-}
-
-/// A medium that stores [`contents::METADATA_BYTES`] bytes of metadata per block.
-pub trait BlockMetadata {
-    /// Metadata of a block, accessed together with it: all ones unless set since the block was last written
-    /// or deallocated.
-    fn metadata_of(&self, block: u64) -> Result<Metadata, MediaError>;
-
-    /// Sets the metadata of a block that was just written. Part of that write: takes no further time.
-    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError>;
-}
-
-/// Means to purge all data of a medium.
-#[derive(Clone, Copy)]
-pub enum Purge<'a> {
-    /// Writing or deallocating a block purges it.
-    ByBlock,
-    /// Erasing the whole medium.
-    Whole(&'a dyn Erase),
-    /// Not supported.
-    Unsupported,
-}
-
-impl<'a> Purge<'a> {
-    /// The eraser of the whole medium, if purging needs it.
-    pub fn whole(self) -> Option<&'a dyn Erase> {
-        if let Purge::Whole(whole) = self { Some(whole) } else { None }
-    }
-}
-
-/// A medium that can erase all of itself.
-pub trait Erase {
-    /// Duration, if known.
-    fn erase_time(&self) -> Option<Span>;
-
-    /// Erases everything, stale copies included. Then all blocks are deallocated, and stay so after a power
-    /// cut. The medium must not be used meanwhile. A power cut during the erase leaves undefined blocks: call
-    /// it again. `progress` receives the number of completed steps and of all steps.
-    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a>;
-}
-
-/// An erase in progress. Boxed, as it is rare.
-pub type Erasing<'a> = Pin<Box<dyn Future<Output = Result<(), MediaError>> + 'a>>;
 
 /// Deallocates blocks by writing zeros.
 ///

@@ -6,9 +6,12 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use runtime::{Span, Time};
+use runtime::Time;
 
-use crate::{Extent, Head, Heat, Media, MediaError, Purge, Soon};
+use crate::contents::Fill;
+use crate::{
+    Blank, Capabilities, Extent, Head, Heat, Hints, Media, MediaError, Purge, Refusals, Soon,
+};
 
 /// A range of a medium's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,14 +125,6 @@ impl<M: Media> Media for Part<M> {
         self.of.head()
     }
 
-    async fn ready(&self) {
-        self.of.ready().await;
-    }
-
-    fn ready_within(&self) -> Option<Span> {
-        self.of.ready_within()
-    }
-
     fn is_immediate(&self) -> bool {
         self.of.is_immediate()
     }
@@ -137,13 +132,6 @@ impl<M: Media> Media for Part<M> {
     fn prefetch(&self, at: Extent, soon: Soon) {
         if let Ok(at) = self.place(at) {
             self.of.prefetch(at, soon);
-        }
-    }
-
-    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
-        let all = self.range.blocks;
-        if block <= all && blocks <= all - block {
-            self.of.hint(self.range.from + block, blocks, heat);
         }
     }
 
@@ -163,19 +151,46 @@ impl<M: Media> Media for Part<M> {
         self.of.deallocate(self.place(at)?).await
     }
 
+    /// There is neither label nor metadata, and no purge, which would erase the parts of other clients.
+    fn capabilities(&self) -> Capabilities<'_> {
+        let below = self.of.capabilities();
+        Capabilities {
+            start: below.start,
+            hints: below.hints.map(|_| self as _),
+            blank: below.blank.map(|_| self as _),
+            purge: Purge::Unsupported,
+            refusals: Some(self),
+            ..Capabilities::default()
+        }
+    }
+}
+
+impl<M: Media> Hints for Part<M> {
+    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
+        let all = self.range.blocks;
+        if block <= all && blocks <= all - block {
+            let hints = self.of.capabilities().hints.into_iter();
+            hints.for_each(|of| of.hint(self.range.from + block, blocks, heat));
+        }
+    }
+}
+
+impl<M: Media> Blank for Part<M> {
     fn blank_from(&self, block: u64) -> u64 {
         // Blank blocks of a part are zeros: where they are not on the medium, none is called blank.
-        match self.range.blocks.checked_sub(block).filter(|_| self.of.fill().is_none()) {
-            Some(rest) => self.of.blank_from(self.range.from + block).min(rest),
-            None => 0,
+        let blank = self.of.capabilities().blank.filter(|blank| blank.fill().is_none());
+        match (blank, self.range.blocks.checked_sub(block)) {
+            (Some(of), Some(rest)) => of.blank_from(self.range.from + block).min(rest),
+            _ => 0,
         }
     }
 
-    /// Erasing the medium would erase the parts of other clients.
-    fn purge(&self) -> Purge<'_> {
-        Purge::Unsupported
+    fn fill(&self) -> Option<Fill> {
+        None
     }
+}
 
+impl<M: Media> Refusals for Part<M> {
     fn out_of_range(&self, block: u64, blocks: u64) {
         let commands = self.refused.get().commands.saturating_add(1);
         self.refused.set(Refused { commands, latest: (block, blocks) });

@@ -23,8 +23,8 @@ use crate::pieces::{Sink, gather, gather_from, scatter, scatter_flagged};
 use crate::until::PASSES_UNTIL_PATIENT;
 pub(crate) use crate::until::until;
 use crate::{
-    Arena, Carry, Cost, DevicePort, DmaError, Flags, Looks, Masks, Memory, OutOfRange, Payload,
-    Posting, Segment,
+    Arena, Carry, Cost, DevicePort, Direct, DmaError, Flags, Looks, Masks, Memory, OutOfRange,
+    Payload, Posting, Segment,
 };
 use host::Far;
 pub(crate) use host::Function;
@@ -202,6 +202,8 @@ impl Sink for &LiveDevice {
 }
 
 impl DevicePort for LiveDevice {
+    type Direct = Self;
+
     fn rt(&self) -> &Rt {
         &self.rt
     }
@@ -239,17 +241,6 @@ impl DevicePort for LiveDevice {
         Ok(())
     }
 
-    #[inline]
-    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
-        self.validate(from).map(|()| true)
-    }
-
-    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
-        gather_from(from, offset, to, |at, part| {
-            self.reach(at, part.len(), |memory| memory.read(at, part))
-        })
-    }
-
     async fn fetch(
         &self,
         at: BusAddr,
@@ -283,21 +274,6 @@ impl DevicePort for LiveDevice {
         new_entries(&self.rt, looks, look).await
     }
 
-    fn prefetch(&self, to: Segment) {
-        let _ = self.reach(to.at, to.bytes as usize, |memory| {
-            memory.prefetch(to.at, to.bytes as usize);
-            Ok(())
-        });
-    }
-
-    #[inline]
-    fn watch(&self, from: Segment) {
-        let _ = self.reach(from.at, from.bytes as usize, |memory| {
-            memory.prefetch_to_read(from.at, from.bytes as usize);
-            Ok(())
-        });
-    }
-
     #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
@@ -315,23 +291,6 @@ impl DevicePort for LiveDevice {
             self.rt.record(self.media);
         }
         self.write_at_once(to, what, how).map(|_| ())
-    }
-
-    #[inline]
-    fn write_at_once<P: Payload + ?Sized>(
-        &self,
-        to: &[Segment],
-        what: &P,
-        how: Posting,
-    ) -> Result<bool, DmaError> {
-        match how.flags {
-            Flags::None => scatter(to, what, |at, run, _| {
-                self.reach(at, run.len(), |memory| memory.write(at, run))
-            })?,
-            _ => scatter_flagged(to, what, how, &mut &*self)?,
-        }
-        self.rt.record(self.transfer);
-        Ok(true)
     }
 
     #[inline]
@@ -358,6 +317,56 @@ impl DevicePort for LiveDevice {
 
     #[inline]
     async fn spend(&self, _: Cost) {}
+
+    #[inline]
+    fn direct(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+impl Direct for LiveDevice {
+    #[inline]
+    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
+        self.validate(from).map(|()| true)
+    }
+
+    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
+        gather_from(from, offset, to, |at, part| {
+            self.reach(at, part.len(), |memory| memory.read(at, part))
+        })
+    }
+
+    #[inline]
+    fn write_at_once<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+    ) -> Result<bool, DmaError> {
+        match how.flags {
+            Flags::None => scatter(to, what, |at, run, _| {
+                self.reach(at, run.len(), |memory| memory.write(at, run))
+            })?,
+            _ => scatter_flagged(to, what, how, &mut &*self)?,
+        }
+        self.rt.record(self.transfer);
+        Ok(true)
+    }
+
+    fn prefetch(&self, to: Segment) {
+        let _ = self.reach(to.at, to.bytes as usize, |memory| {
+            memory.prefetch(to.at, to.bytes as usize);
+            Ok(())
+        });
+    }
+
+    #[inline]
+    fn watch(&self, from: Segment) {
+        let _ = self.reach(from.at, from.bytes as usize, |memory| {
+            memory.prefetch_to_read(from.at, from.bytes as usize);
+            Ok(())
+        });
+    }
 }
 
 /// Passes without a new entry after which a fetch returns 0, so that a poller can sleep.

@@ -2,6 +2,7 @@
 
 use alloc::rc::Rc;
 use core::cell::Cell;
+use core::convert::Infallible;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
@@ -15,7 +16,8 @@ use super::{Bus, COPY_BYTES, VECTORS};
 use crate::link::{Flight, Link, PacketKind, Posted, Way};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{
-    Carry, Cost, DevicePort, DmaError, Flags, Looks, OutOfRange, Payload, Posting, Segment,
+    Carry, Cost, DevicePort, DmaError, Flags, InterruptPin, Looks, OutOfRange, Payload, Posting,
+    Segment,
 };
 
 /// Device port. Cheap to clone.
@@ -180,6 +182,8 @@ impl Future for Spent<'_> {
 }
 
 impl DevicePort for SimDevice {
+    type Direct = Infallible;
+
     fn rt(&self) -> &Rt {
         &self.bus.rt
     }
@@ -270,8 +274,6 @@ impl DevicePort for SimDevice {
         }
     }
 
-    fn prefetch(&self, _: Segment) {}
-
     /// No-op: a read request never passes a posted write.
     fn fence(&self) {}
 
@@ -344,14 +346,6 @@ impl DevicePort for SimDevice {
         }
     }
 
-    fn has_pin(&self) -> bool {
-        self.bus.pin.get().is_some()
-    }
-
-    fn drive_pin(&self, level: bool) {
-        self.bus.drive_pin(level);
-    }
-
     fn cost(&self, name: &str) -> Cost {
         Bus::cost(&self.bus.device_costs, name)
     }
@@ -370,5 +364,15 @@ impl DevicePort for SimDevice {
         let bus = &*self.bus;
         let (named, stage) = &bus.device_costs[cost.0 as usize];
         Spent { bus, work: Work::Elapses(bus.rt.sleep(named.span)), stage: *stage }
+    }
+
+    fn pin(&self) -> Option<&dyn InterruptPin> {
+        self.bus.pin.get().is_some().then_some(self)
+    }
+}
+
+impl InterruptPin for SimDevice {
+    fn drive(&self, level: bool) {
+        self.bus.drive_pin(level);
     }
 }

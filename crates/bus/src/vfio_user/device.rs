@@ -18,7 +18,7 @@ use super::table::{Access, Mapping};
 use super::vectors::Signalling;
 use crate::live::{new_entries, until};
 use crate::pieces::{gather, gather_from};
-use crate::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
+use crate::{Carry, Cost, DevicePort, Direct, DmaError, Looks, Payload, Posting, Segment};
 
 /// A device port that is not yet bound to a thread. A session has one for each device thread.
 pub struct DeviceEnd(State);
@@ -183,6 +183,8 @@ impl VfioUserDevice {
 }
 
 impl DevicePort for VfioUserDevice {
+    type Direct = Self;
+
     fn rt(&self) -> &Rt {
         &self.dma.rt
     }
@@ -220,18 +222,6 @@ impl DevicePort for VfioUserDevice {
         Ok(())
     }
 
-    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
-        self.dma.validate(from, Access::Read)
-    }
-
-    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
-        gather_from(from, offset, to, |at, part| {
-            self.dma.reach(at, part.len(), Access::Read, |memory, at, range| {
-                memory.read(at, &mut part[range])
-            })
-        })
-    }
-
     async fn fetch(
         &self,
         at: BusAddr,
@@ -247,21 +237,6 @@ impl DevicePort for VfioUserDevice {
         }
         let look = || self.dma.look_for_entries(at, into, entry_bytes, &mut is_new);
         new_entries(&self.dma.rt, looks, look).await
-    }
-
-    fn prefetch(&self, to: Segment) {
-        let table = self.dma.state.table.borrow();
-        if let Some(memory) = table.whole(to.at, to.bytes as usize, Access::Write) {
-            memory.prefetch(to.at, to.bytes as usize);
-        }
-    }
-
-    #[inline]
-    fn watch(&self, from: Segment) {
-        let table = self.dma.state.table.borrow();
-        if let Some(memory) = table.whole(from.at, from.bytes as usize, Access::Read) {
-            memory.prefetch_to_read(from.at, from.bytes as usize);
-        }
     }
 
     #[inline]
@@ -290,20 +265,6 @@ impl DevicePort for VfioUserDevice {
         }
         self.dma.rt.record(self.transfer);
         Ok(())
-    }
-
-    fn write_at_once<P: Payload + ?Sized>(
-        &self,
-        to: &[Segment],
-        what: &P,
-        how: Posting,
-    ) -> Result<bool, DmaError> {
-        if !self.dma.validate(to, Access::Write)? {
-            return Ok(false);
-        }
-        Landing::Mapped(&self.dma).land(to, what, how)?;
-        self.dma.rt.record(self.transfer);
-        Ok(true)
     }
 
     #[inline]
@@ -340,4 +301,52 @@ impl DevicePort for VfioUserDevice {
 
     #[inline]
     async fn spend(&self, _: Cost) {}
+
+    #[inline]
+    fn direct(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+impl Direct for VfioUserDevice {
+    fn copies(&self, from: &[Segment]) -> Result<bool, DmaError> {
+        self.dma.validate(from, Access::Read)
+    }
+
+    fn copy(&self, from: &[Segment], offset: u32, to: &mut [u8]) -> Result<(), DmaError> {
+        gather_from(from, offset, to, |at, part| {
+            self.dma.reach(at, part.len(), Access::Read, |memory, at, range| {
+                memory.read(at, &mut part[range])
+            })
+        })
+    }
+
+    fn write_at_once<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+    ) -> Result<bool, DmaError> {
+        if !self.dma.validate(to, Access::Write)? {
+            return Ok(false);
+        }
+        Landing::Mapped(&self.dma).land(to, what, how)?;
+        self.dma.rt.record(self.transfer);
+        Ok(true)
+    }
+
+    fn prefetch(&self, to: Segment) {
+        let table = self.dma.state.table.borrow();
+        if let Some(memory) = table.whole(to.at, to.bytes as usize, Access::Write) {
+            memory.prefetch(to.at, to.bytes as usize);
+        }
+    }
+
+    #[inline]
+    fn watch(&self, from: Segment) {
+        let table = self.dma.state.table.borrow();
+        if let Some(memory) = table.whole(from.at, from.bytes as usize, Access::Read) {
+            memory.prefetch_to_read(from.at, from.bytes as usize);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Execution of commands: read, write, flush.
 
-use bus::{DevicePort, DmaError, Posting, Segment};
+use bus::{DevicePort, Direct, DmaError, Posting, Segment};
 use media::{Extent, Media, MediaError};
 use wire::block::descriptor::{Command, Descriptor, Operation, PAGE_BYTES, Status};
 
@@ -41,11 +41,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// Medium, engine, link. The descriptor is returned after that.
     async fn read(&self, number: usize, command: Command) -> Result<(), Status> {
         let (to, at) = self.validate(command)?;
-        self.port.prefetch(Segment { bytes: command.bytes, ..to });
+        if let Some(direct) = self.port.direct() {
+            direct.prefetch(Segment { bytes: command.bytes, ..to });
+        }
         let ready = self.media.read(at).await.map_err(of_media)?;
         let _engine = self.engine_for_data(number).await;
         // The rest of the page is padding: it takes link time, but nothing is written there.
-        let blocks = Blocks { media: &*self.media, at, flip: None, places: &[] };
+        let blocks = Blocks { media: &*self.media, at, flip: None };
         self.port.write(&[to], &blocks, Posting::STRICT, ready).await.map_err(of_dma)
     }
 

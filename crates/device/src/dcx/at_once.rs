@@ -3,7 +3,7 @@
 //! Live, on a medium without timing, a read is one copy. All that can make it wait, fail or be cut off
 //! stays with the slots: whatever is unusual about a command is found here before anything is done.
 
-use bus::DevicePort;
+use bus::{DevicePort, Direct};
 use media::Media;
 use wire::dcx::command::{Command, Entry, Request};
 
@@ -34,10 +34,10 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
         self.rt.record(self.stages.dispatch);
         self.rt.record(self.stages.turn);
-        let blocks = Blocks { media: &*self.media, at, flip: None, places: &[] };
+        let blocks = Blocks { media: &*self.media, at, flip: None };
         let how = self.posting(&open, wide);
-        let sent = self.port.write_at_once(&[to], &blocks.first(to.bytes), how);
-        if sent != Ok(true) {
+        let Some(direct) = self.port.direct() else { return false };
+        if direct.write_at_once(&[to], &blocks.first(to.bytes), how) != Ok(true) {
             return false;
         }
         count(&self.counters.at_once);

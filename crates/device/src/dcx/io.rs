@@ -1,6 +1,6 @@
 //! Execution of commands: read, write, fence.
 
-use bus::{DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
+use bus::{DevicePort, Direct, DmaError, Flags, Payload, Posting, Segment, Unreadable};
 use media::{Extent, Media, MediaError};
 use runtime::{Rt, Time};
 use wire::BusAddr;
@@ -133,7 +133,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Result<(), Code> {
         let (to, at) = self.validate(access)?;
         // Not the line with the tag that the host polls: it would be taken from the host twice.
-        self.port.prefetch(Segment { bytes: to.bytes.saturating_sub(LINE), ..to });
+        if let Some(direct) = self.port.direct() {
+            direct.prefetch(Segment { bytes: to.bytes.saturating_sub(LINE), ..to });
+        }
         let _reader = match tag_version {
             0 => None,
             // A replaced tag may be the end of data written since, so the host could not tell them apart.
@@ -174,7 +176,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
         let flip = if self.faults.is_on() { self.spoiled(number, at, to.bytes) } else { None };
-        let blocks = Blocks { media: &*self.media, at, flip, places: &[] }.first(to.bytes);
+        let blocks = Blocks { media: &*self.media, at, flip }.first(to.bytes);
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
@@ -271,9 +273,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// Validates LBA range, size and transfer limit; returns the host memory segment and the blocks.
     fn validate(&self, access: Access) -> Result<(Segment, Extent), Code> {
         let located = self.locate(access);
-        if located == Err(Code::OUT_OF_RANGE) {
+        if located == Err(Code::OUT_OF_RANGE)
+            && let Some(refusals) = self.media.capabilities().refusals
+        {
             let blocks = access.bytes.div_ceil(self.media.block_bytes());
-            self.media.out_of_range(access.lba.0, blocks.into());
+            refusals.out_of_range(access.lba.0, blocks.into());
         }
         located
     }

@@ -173,7 +173,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         assert!(options.transfer_bytes_max.is_power_of_two() && options.block.is_multiple_of(4));
         // Live, a fetch reads memory at once: there is no round trip to anticipate. Memory that is reached by
         // messages, over vfio-user, is treated alike.
-        let anticipate = options.anticipate && port.copies(&[]) != Ok(true);
+        let anticipate = options.anticipate && port.direct().is_none();
         let options = Options { anticipate, ..options };
         let rt = port.rt().clone();
         let front = Rc::new(Front {

@@ -13,7 +13,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use media::{BlockMetadata, Extent, Labels, Layer, Media, MediaError, Purge};
+use media::{Capabilities, Extent, Layer, Media, MediaError, Purge};
 use runtime::{Rt, Signal, Stage, stage};
 
 use super::absent::Absent;
@@ -154,7 +154,7 @@ impl<M: Media> Tagged<M> {
         let mut block = 0;
         while block < blocks {
             // No tag is zero, so terabytes that were never written need not be read.
-            let blank = tagged.media.blank_from(block);
+            let blank = tagged.media.capabilities().blank.map_or(0, |of| of.blank_from(block));
             if blank > 0 {
                 tagged.blank_ends(block, blank);
                 block += blank;
@@ -170,7 +170,8 @@ impl<M: Media> Tagged<M> {
 
     /// The ends of blocks that were never written: generated, without the bytes in between.
     fn blank_ends(&self, block: u64, blocks: u64) {
-        let (Some(fill), Some(grain)) = (self.media.fill(), self.grain) else { return };
+        let fill = self.media.capabilities().blank.and_then(|blank| blank.fill());
+        let (Some(fill), Some(grain)) = (fill, self.grain) else { return };
         let (block_bytes, grain) = (u64::from(self.media.block_bytes()), u64::from(grain));
         let state = &mut *self.state.borrow_mut();
         let granules = block * block_bytes / grain..(block + blocks) * block_bytes / grain;
@@ -503,16 +504,9 @@ impl<M: Media> Layer for Tagged<M> {
     }
 
     /// Namespaces, protection and sanitize are unavailable: the DC Express queues do not support them.
-    fn labels(&self) -> Option<&dyn Labels> {
-        None
-    }
-
-    fn metadata(&self) -> Option<&dyn BlockMetadata> {
-        None
-    }
-
-    fn purge(&self) -> Purge<'_> {
-        Purge::Unsupported
+    fn capabilities(&self) -> Capabilities<'_> {
+        let purge = Purge::Unsupported;
+        Capabilities { labels: None, metadata: None, purge, ..self.media.capabilities() }
     }
 
     /// With values that are compared, while there is no reader and no other write: the ends of the data are

@@ -15,8 +15,7 @@ use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
-use super::queue::ends_in_address_space;
-use super::queue::{Cq, Sq};
+use super::queue::{Cq, Sq, ends_in_address_space};
 use super::slot::{Cut, Outcome, Slot};
 use super::threads::What;
 use super::{Controller, EVENT_REQUESTS_MAX, KELVIN, VECTORS};
@@ -79,7 +78,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         // Check again: another command may have created it during the await.
         let base = self.validate_cq(data, create)?;
         if let Some(thread) = self.thread_of(create.qid) {
-            self.given.borrow_mut().cqs.push(create.qid);
+            self.queues.given.borrow_mut().cqs.push(create.qid);
             return self.order(thread, What::CreateCq { create, base }).await;
         }
         let vector = create.irq_enabled.then_some(create.vector);
@@ -92,7 +91,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Validates a new completion queue; returns its base address.
     fn validate_cq(&self, data: DataPointer, create: CreateCq) -> Result<BusAddr, Status> {
         self.check_new_queue(self.has_cq(create.qid))?;
-        self.check_size(create.size, self.settings.get().iocqes() == CQE_BYTES.ilog2() as u8)?;
+        self.check_size(
+            create.size,
+            self.registers.settings.get().iocqes() == CQE_BYTES.ilog2() as u8,
+        )?;
         if create.vector >= VECTORS {
             return Err(Status::INVALID_INTERRUPT_VECTOR);
         }
@@ -104,11 +106,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let shadow = self.first_of_tail(create.qid).await?;
         let base = self.validate_sq(data, create)?;
         if let Some(thread) = self.thread_of(create.cqid) {
-            self.given.borrow_mut().sqs.push((create.qid, create.cqid));
+            self.queues.given.borrow_mut().sqs.push((create.qid, create.cqid));
             return self.order(thread, What::CreateSq { create, base }).await;
         }
         // Without weighted arbitration there is one class (5.5: QPRIO is ignored).
-        let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
+        let by_weight = self.registers.settings.get().ams() == Cc::AMS_WEIGHTED;
         let priority = if by_weight { create.priority } else { Priority::Medium };
         let mut sq = Sq::new(create.qid, base, create.size, create.cqid, priority);
         sq.shadow = shadow;
@@ -126,20 +128,23 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Some(true) => {}
         }
         self.check_new_queue(self.has_sq(create.qid))?;
-        self.check_size(create.size, self.settings.get().iosqes() == SQE_BYTES.ilog2() as u8)?;
+        self.check_size(
+            create.size,
+            self.registers.settings.get().iosqes() == SQE_BYTES.ilog2() as u8,
+        )?;
         self.queue_base(data, create.contiguous, create.size * SQE_BYTES)
     }
 
     /// Whether there is a completion queue of this identifier, on any thread. `None`: it is out of range.
     fn has_cq(&self, qid: QueueId) -> Option<bool> {
-        let here = self.cqs.borrow().get(usize::from(qid.0)).map(Option::is_some)?;
-        Some(here || self.given.borrow().has_cq(qid))
+        let here = self.queues.cqs.borrow().get(usize::from(qid.0)).map(Option::is_some)?;
+        Some(here || self.queues.given.borrow().has_cq(qid))
     }
 
     /// As [`has_cq`](Self::has_cq), for a submission queue.
     fn has_sq(&self, qid: QueueId) -> Option<bool> {
-        let here = self.sqs.borrow().get(usize::from(qid.0)).map(Option::is_some)?;
-        Some(here || self.given.borrow().cq_of(qid).is_some())
+        let here = self.queues.sqs.borrow().get(usize::from(qid.0)).map(Option::is_some)?;
+        Some(here || self.queues.given.borrow().cq_of(qid).is_some())
     }
 
     /// Checks that the identifier is in range and unused.
@@ -164,39 +169,39 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(Status::INVALID_FIELD);
         }
         let (prp1, _) = data.prps()?;
-        let base = queue_base(prp1, self.settings.get().page_bytes())?;
+        let base = queue_base(prp1, self.registers.settings.get().page_bytes())?;
         if ends_in_address_space(base, bytes) { Ok(base) } else { Err(Status::INVALID_FIELD) }
     }
 
     async fn delete_cq(&self, qid: QueueId) -> Result<u32, Status> {
-        let thread = self.thread_of(qid).filter(|_| self.given.borrow().has_cq(qid));
+        let thread = self.thread_of(qid).filter(|_| self.queues.given.borrow().has_cq(qid));
         if let Some(thread) = thread {
-            if self.given.borrow().sqs.iter().any(|(_, cqid)| *cqid == qid) {
+            if self.queues.given.borrow().sqs.iter().any(|(_, cqid)| *cqid == qid) {
                 return Err(Status::INVALID_QUEUE_DELETION);
             }
-            self.given.borrow_mut().cqs.retain(|given| *given != qid);
+            self.queues.given.borrow_mut().cqs.retain(|given| *given != qid);
             return self.order(thread, What::DeleteCq(qid)).await;
         }
-        let mut cqs = self.cqs.borrow_mut();
+        let mut cqs = self.queues.cqs.borrow_mut();
         let cq = cqs.get_mut(usize::from(qid.0)).filter(|cq| cq.is_some());
         let cq = cq.ok_or(Status::INVALID_QUEUE_IDENTIFIER)?;
-        if self.sqs.borrow().iter().flatten().any(|sq| sq.cqid == qid) {
+        if self.queues.sqs.borrow().iter().flatten().any(|sq| sq.cqid == qid) {
             return Err(Status::INVALID_QUEUE_DELETION);
         }
         *cq = None;
-        self.shadows.changed();
+        self.queues.shadows.changed();
         Ok(0)
     }
 
     /// Outstanding commands of the queue complete first, as aborted.
     async fn delete_sq(&self, qid: QueueId) -> Result<u32, Status> {
-        let given = self.given.borrow().cq_of(qid);
+        let given = self.queues.given.borrow().cq_of(qid);
         if let Some(thread) = given.and_then(|cqid| self.thread_of(cqid)) {
             let refused = self.order(thread, What::DeleteSq(qid)).await?;
             if refused != 0 {
                 return Err(Status::INVALID_QUEUE_IDENTIFIER);
             }
-            self.given.borrow_mut().sqs.retain(|(sqid, _)| *sqid != qid);
+            self.queues.given.borrow_mut().sqs.retain(|(sqid, _)| *sqid != qid);
             return Ok(0);
         }
         self.end_sq(qid).await.map(|()| 0)
@@ -205,11 +210,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Deletes a submission queue of this thread.
     pub(super) async fn end_sq(&self, qid: QueueId) -> Result<(), Status> {
         {
-            let mut sqs = self.sqs.borrow_mut();
+            let mut sqs = self.queues.sqs.borrow_mut();
             let sq = sqs.get_mut(usize::from(qid.0)).and_then(Option::as_mut);
             let sq = sq.filter(|sq| !sq.deleting).ok_or(Status::INVALID_QUEUE_IDENTIFIER)?;
             sq.deleting = true;
-            self.arbiter.forget(qid);
+            self.fetching.arbiter.forget(qid);
         }
         self.drain_sq(qid).await;
         self.remove_sq(qid);
@@ -299,7 +304,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         health.temperature = (KELVIN + 40).into();
         health.available_spare = 100;
         health.available_spare_threshold = 10;
-        health.percentage_used = self.media.percent_used();
+        health.percentage_used =
+            self.media.capabilities().wear.map_or(0, |wear| wear.percent_used());
         health.data_units_read = units(counts.bytes_read).into();
         health.data_units_written = units(counts.bytes_written).into();
         health.host_reads = u128::from(counts.reads).into();
@@ -314,7 +320,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Aborts a command, best effort: if it waits, it is cancelled and completes before the Abort.
     async fn abort(&self, sqid: QueueId, cid: CommandId) -> Result<u32, Status> {
-        let given = self.given.borrow().cq_of(sqid);
+        let given = self.queues.given.borrow().cq_of(sqid);
         match given.and_then(|cqid| self.thread_of(cqid)) {
             Some(thread) => self.order(thread, What::Abort(sqid, cid)).await,
             None => Ok(self.abort_here(sqid, cid).await),
@@ -338,8 +344,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             false => self.abort_first(victim),
         }
         while waits(victim) {
-            let version = self.quiet.version();
-            self.quiet.changed(&self.rt, version).await;
+            let version = self.slots.quiet.version();
+            self.slots.quiet.changed(&self.rt, version).await;
         }
         0
     }
@@ -347,7 +353,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Keeps the request outstanding until there is an event.
     fn hold_event_request(&self, cid: CommandId) -> Outcome {
         {
-            let mut events = self.events.borrow_mut();
+            let mut events = self.health.events.borrow_mut();
             if events.held.len() >= EVENT_REQUESTS_MAX {
                 return Outcome::Done(Status::AER_LIMIT_EXCEEDED.with_dnr(), 0);
             }
@@ -361,14 +367,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn tell_events(&self) {
         while !self.is_shut_down() {
             {
-                let events = self.events.borrow();
+                let events = self.health.events.borrow();
                 if events.held.is_empty() || events.pending.is_empty() {
                     return;
                 }
             }
             // If the completion queue is full, try later.
             let Room::At(place) = self.place_for(QueueId::ADMIN) else { return };
-            let mut events = self.events.borrow_mut();
+            let mut events = self.health.events.borrow_mut();
             let cid = events.held.pop_front().expect("not empty");
             let event = events.pending.pop_front().expect("not empty");
             events.silent.push(event.log_page());
@@ -380,7 +386,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Unmasks the events of a log page that was read.
     fn unsilence(&self, lid: u8) {
-        self.events.borrow_mut().silent.retain(|page| *page != lid);
+        self.health.events.borrow_mut().silent.retain(|page| *page != lid);
         if lid == lid::RESERVATION {
             self.notification_is_read();
         }

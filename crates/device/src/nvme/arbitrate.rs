@@ -3,15 +3,15 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use bus::{DevicePort, Segment};
+use bus::{DevicePort, Direct, Segment};
 use media::Media;
 use wire::QueueId;
 use wire::nvme::admin::Priority;
 use wire::nvme::registers::Cc;
 
 use super::Controller;
-use super::fetch::ENTRY;
-use super::queue::{Burst, Sq};
+use super::queue::{Burst, ENTRY, Sq};
+use super::slot::QueueKind;
 
 /// Progress of the classes. Plain round robin has one class, [`Priority::Medium`].
 #[derive(Debug, Default)]
@@ -161,9 +161,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// The next burst, if commands and a slot are available. Round robin serves the admin queue as any other
     /// (NVMe base 2.0, 3.4.4.1); weighted arbitration serves it before all (3.4.4.2).
     pub(super) fn arbitrate(&self) -> Option<Burst> {
-        let (admin_room, room) = (self.idle_admin.available() as u32, self.idle.available() as u32);
+        let room = |kind| self.slots.idle(kind).available() as u32;
+        let (admin_room, room) = (room(QueueKind::Admin), room(QueueKind::Io));
         let mut bad_tail = false;
-        let burst = match self.settings.get().ams() == Cc::AMS_WEIGHTED {
+        let burst = match self.registers.settings.get().ams() == Cc::AMS_WEIGHTED {
             true => self
                 .round_robin((admin_room, 0), &mut bad_tail)
                 .or_else(|| self.weighted(room, &mut bad_tail)),
@@ -178,13 +179,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Maximum burst per queue, in commands. Without a limit, it is what a queue has when its turn begins.
     fn burst_max(&self) -> u32 {
-        self.features.borrow().arbitration.burst().unwrap_or(u32::MAX)
+        self.features.values.borrow().arbitration.burst().unwrap_or(u32::MAX)
     }
 
     /// Round robin over the queues of each kind that has room in slots.
     fn round_robin(&self, room: (u32, u32), bad_tail: &mut bool) -> Option<Burst> {
         let (admin_room, io_room) = room;
-        let numbers = u16::from(admin_room == 0)..if io_room == 0 { 1 } else { self.sqs_end.get() };
+        let numbers =
+            u16::from(admin_room == 0)..if io_room == 0 { 1 } else { self.queues.sqs_end.get() };
         let (mut waiting, mut held) = (Waiting::NONE, None);
         self.look(numbers, bad_tail, |number, sq, tail| {
             waiting.add(number, sq, tail);
@@ -208,35 +210,37 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return None;
         }
         let (mut classes, mut held) = ([Waiting::NONE; CLASSES], None);
-        self.look(1..self.sqs_end.get(), bad_tail, |number, sq, tail| {
+        self.look(1..self.queues.sqs_end.get(), bad_tail, |number, sq, tail| {
             classes[sq.priority as usize].add(number, sq, tail);
             held = held.take().or_else(|| self.held(number, sq, tail));
         });
-        let (limit, weights) = (self.burst_max(), self.features.borrow().arbitration.weights());
+        let (limit, weights) =
+            (self.burst_max(), self.features.values.borrow().arbitration.weights());
         let most = self.options.urgent_burst_max;
         let candidate = match held {
             Some(Held::Next(candidate)) => candidate,
             Some(Held::Fetching) => return None,
-            None => self.arbiter.choose(&classes, weights, most, limit)?,
+            None => self.fetching.arbiter.choose(&classes, weights, most, limit)?,
         };
-        let class = self.sqs.borrow()[usize::from(candidate.number)].as_ref()?.priority as usize;
+        let class =
+            self.queues.sqs.borrow()[usize::from(candidate.number)].as_ref()?.priority as usize;
         // The burst must not exceed the urgent bound, since the others' turn is due then.
-        let left = most
-            .filter(|_| class == URGENT)
-            .map_or(u32::MAX, |most| most.saturating_sub(self.arbiter.urgent_run.get()).max(1));
+        let left = most.filter(|_| class == URGENT).map_or(u32::MAX, |most| {
+            most.saturating_sub(self.fetching.arbiter.urgent_run.get()).max(1)
+        });
         let burst = self.take(candidate, room.min(left), limit);
         if burst.entries == left {
-            self.arbiter.rest.set(None);
+            self.fetching.arbiter.rest.set(None);
         }
         let others_wait = classes[URGENT + 1..].iter().any(Waiting::any);
-        self.arbiter.took(class, burst.entries, weights, others_wait);
+        self.fetching.arbiter.took(class, burst.entries, weights, others_wait);
         Some(burst)
     }
 
     /// Whether the burst of this queue, which has waiting commands, goes on.
     #[inline]
     fn held(&self, number: u16, sq: &Sq, tail: u32) -> Option<Held> {
-        let rest = self.arbiter.rest.get().filter(|rest| rest.number == number)?;
+        let rest = self.fetching.arbiter.rest.get().filter(|rest| rest.number == number)?;
         debug_assert!(rest.left > 0, "a burst that is over");
         Some(match sq.fetching {
             true => Held::Fetching,
@@ -251,13 +255,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if numbers.is_empty() {
             return;
         }
-        let watched = if self.sqs_end.get() <= WATCHED_END { 1..WATCHED_END } else { 0..0 };
-        let mut sqs = self.sqs.borrow_mut();
+        let watched = if self.queues.sqs_end.get() <= WATCHED_END { 1..WATCHED_END } else { 0..0 };
+        let mut sqs = self.queues.sqs.borrow_mut();
         let queues = &mut sqs[usize::from(numbers.start)..usize::from(numbers.end)];
         for (number, sq) in numbers.zip(queues) {
             let Some(sq) = sq.as_mut().filter(|sq| !sq.deleting) else { continue };
             let tail = self.port.load(sq.tail_doorbell);
-            if self.shadows.are_on() && sq.shadow.is_due(tail, tail != sq.head) {
+            if self.queues.shadows.are_on() && sq.shadow.is_due(tail, tail != sq.head) {
                 self.notice_shadow();
                 if tail != sq.head {
                     continue;
@@ -265,12 +269,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             if tail == sq.head {
                 // An idle queue accumulates no credit. Almost every poll ends here.
-                sq.turn = sq.turn.max(self.arbiter.turns[sq.priority as usize].get());
+                sq.turn = sq.turn.max(self.fetching.arbiter.turns[sq.priority as usize].get());
                 sq.bad_tail = None;
-                if watched.contains(&number) {
+                if watched.contains(&number)
+                    && let Some(direct) = self.port.direct()
+                {
                     // Live: the next entry's cache line comes from the host's core beside the doorbell's,
                     // and not after it.
-                    self.port.watch(Segment { at: sq.next_at(), bytes: ENTRY as u32 });
+                    direct.watch(Segment { at: sq.next_at(), bytes: ENTRY as u32 });
                 }
             } else if tail >= sq.size {
                 *bad_tail |= sq.bad_tail.replace(tail) != Some(tail);
@@ -284,10 +290,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Takes the next fetch of the chosen queue: at most a burst of `limit` commands, what a fetch brings,
     /// and what there is room for. A burst that is larger than a fetch goes on with the next one.
     fn take(&self, chosen: Candidate, room: u32, limit: u32) -> Burst {
-        let mut sqs = self.sqs.borrow_mut();
+        let mut sqs = self.queues.sqs.borrow_mut();
         let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
         let is_admin = chosen.number == 0;
-        let held = self.arbiter.rest.get();
+        let held = self.fetching.arbiter.rest.get();
         let rest = held.filter(|rest| rest.number == chosen.number);
         let left = rest.map_or_else(|| limit.min(sq.waiting(chosen.tail)), |rest| rest.left);
         let most = room.min(left).min(self.options.fetch_max);
@@ -296,12 +302,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let goes_on = left > 0 && limit > self.options.fetch_max;
         let rest = goes_on.then_some(Rest { number: chosen.number, left });
         // The admin queue may go between the fetches of another's burst, which it does not end.
-        self.arbiter.rest.set(held.filter(|held| is_admin && held.number != 0).or(rest));
+        self.fetching.arbiter.rest.set(held.filter(|held| is_admin && held.number != 0).or(rest));
         // Live: the entries' cache lines arrive from the host's core while slots are allocated.
-        self.port.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
+        if let Some(direct) = self.port.direct() {
+            direct.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
+        }
         // By weight, the admin queue is in no class.
-        if !is_admin || self.settings.get().ams() != Cc::AMS_WEIGHTED {
-            let turn = &self.arbiter.turns[sq.priority as usize];
+        if !is_admin || self.registers.settings.get().ams() != Cc::AMS_WEIGHTED {
+            let turn = &self.fetching.arbiter.turns[sq.priority as usize];
             turn.set(chosen.turn.max(turn.get()));
             sq.turn = chosen.turn + u64::from(burst.entries);
         }

@@ -4,7 +4,7 @@
 //! make a command wait, fail or be cancelled stays with the slots: whatever is unusual about a command is
 //! found here before anything is done, and the command goes to its slot.
 
-use bus::DevicePort;
+use bus::{DevicePort, Direct};
 use media::{Extent, Media};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::io::{self, Command};
@@ -24,7 +24,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// status; `None`, with nothing done, if it needs its slot, whose number is `number`.
     #[inline]
     pub(super) fn at_once(&self, number: u16, sqe: &Sqe) -> Option<Status> {
-        if self.faults.is_on() || self.faults.meter.is_watched() || self.power.gate.get() {
+        if self.faults.is_on() || self.faults.meter.is_watched() || self.features.power.gate.get() {
             return None;
         }
         let parsed = io::parse(sqe);
@@ -44,28 +44,31 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !whole {
             return None;
         }
-        self.executed.set(self.executed.get().saturating_add(bytes.max(EXECUTED_MIN)));
-        let slot = &self.slots[usize::from(number)];
+        self.fetching
+            .executed
+            .set(self.fetching.executed.get().saturating_add(bytes.max(EXECUTED_MIN)));
+        let slot = &self.slots[number];
         if reads { self.read_at_once(slot, extent) } else { self.write_at_once(slot, extent) }
     }
 
     #[inline]
     fn read_at_once(&self, slot: &Slot, at: Extent) -> Option<Status> {
         self.must_be_readable(at).ok()?;
-        let blocks = Blocks { media: &*self.media, at, flip: None, places: &[] };
-        let sent = self.port.write_at_once(&slot.segments.borrow(), &blocks, self.posting());
+        let blocks = Blocks { media: &*self.media, at, flip: None };
+        let sent =
+            self.port.direct()?.write_at_once(&slot.segments.borrow(), &blocks, self.posting());
         match sent {
             Ok(false) => return None,
             Ok(true) => {}
             Err(error) => return Some(of_dma(error)),
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, at);
+        self.count_read(at);
         Some(Status::SUCCESS)
     }
 
     #[inline]
     fn write_at_once(&self, slot: &Slot, at: Extent) -> Option<Status> {
-        if self.has_claims() || !self.features.borrow().write_cache {
+        if self.has_claims() || !self.features.values.borrow().write_cache {
             return None;
         }
         match self.stored_at_once(slot, at) {
@@ -73,7 +76,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Ok(true) => {}
             Err(status) => return Some(status),
         }
-        self.count(&self.counters.writes, &self.counters.blocks_written, at);
+        self.count_write(at);
         Some(Status::SUCCESS)
     }
 

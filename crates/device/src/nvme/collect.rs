@@ -37,21 +37,22 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// # Panics
     /// If called twice.
     pub fn offer_collections(self: &Rc<Self>, collections: Rc<dyn Collections>) {
-        assert!(self.led.collections.set(collections).is_ok(), "one collector");
+        assert!(self.features.collection.collections.set(collections).is_ok(), "one collector");
         self.rt.spawn(self.clone().tell_of_space());
     }
 
     pub(super) fn offers_collections(&self) -> bool {
-        self.led.collections.get().is_some()
+        self.features.collection.collections.get().is_some()
     }
 
     fn collections(&self) -> Result<&Rc<dyn Collections>, Status> {
-        self.led.collections.get().ok_or(Status::INVALID_FIELD)
+        self.features.collection.collections.get().ok_or(Status::INVALID_FIELD)
     }
 
     /// The log page: space, and one row per superblock.
     pub(super) fn superblocks_page(&self) -> Result<Vec<u8>, Status> {
-        let collections = self.led.collections.get().ok_or(Status::INVALID_LOG_PAGE)?;
+        let collections =
+            self.features.collection.collections.get().ok_or(Status::INVALID_LOG_PAGE)?;
         let survey = collections.survey().ok_or(Status::INTERNAL_ERROR)?;
         let header = Survey {
             left: survey.space.left.into(),
@@ -96,19 +97,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             below => GcControl::Named(below.into()),
         };
         self.collections()?.lead(lead);
-        self.led.below.set(to.below());
-        self.led.changed.notify(&self.rt);
+        self.features.collection.below.set(to.below());
+        self.features.collection.changed.notify(&self.rt);
         Ok(0)
     }
 
     pub(super) fn lead(&self) -> Result<HostCollection, Status> {
         self.collections()?;
-        Ok(HostCollection::new().with_below(self.led.below.get()))
+        Ok(HostCollection::new().with_below(self.features.collection.below.get()))
     }
 
     /// After a controller reset, GC returns to the device.
     pub(super) fn revoke_gc_control(&self) {
-        if self.led.below.get() > 0 {
+        if self.features.collection.below.get() > 0 {
             // Cannot fail: GC is only host-directed if the interface is present.
             let _ = self.set_gc_control(HostCollection::new());
         }
@@ -116,17 +117,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The host has read the log page: the event may be reported again.
     pub(super) fn tell_of_space_again(&self) {
-        self.led.changed.notify(&self.rt);
+        self.features.collection.changed.notify(&self.rt);
     }
 
     /// Reports that space is short, once until the host reads the page.
     async fn tell_of_space(self: Rc<Self>) {
         let Ok(collections) = self.collections() else { return };
         loop {
-            let seen = self.led.changed.version();
-            let changed = self.led.changed.changed(&self.rt, seen);
-            let knows = self.events.borrow().knows_of(AsyncEvent::SPACE_SHORT);
-            if self.led.below.get() == 0 || knows {
+            let seen = self.features.collection.changed.version();
+            let changed = self.features.collection.changed.changed(&self.rt, seen);
+            let knows = self.health.events.borrow().knows_of(AsyncEvent::SPACE_SHORT);
+            if self.features.collection.below.get() == 0 || knows {
                 changed.await;
                 continue;
             }

@@ -110,7 +110,7 @@ const IO: &[Row] = &[
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Returns true if the medium stores a label, which outlives the controller.
     pub(super) fn keeps_a_label(&self) -> bool {
-        self.media.labels().is_some()
+        self.media.capabilities().labels.is_some()
     }
 
     fn is_met(&self, needs: Needs) -> bool {
@@ -121,8 +121,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Needs::Sanitizes => {
                 self.is_met(Needs::Management) && self.sanitizing_capabilities() != 0
             }
-            Needs::OneThread => self.place.is_none(),
-            Needs::FewDoorbells => self.place.is_none() && self.doorbells_fit_a_page(),
+            Needs::OneThread => self.shared.place.is_none(),
+            Needs::FewDoorbells => self.shared.place.is_none() && self.doorbells_fit_a_page(),
             Needs::Collections => self.offers_collections(),
             Needs::HostMap => self.offers_host_map(),
         }

@@ -28,7 +28,7 @@ pub(super) struct Place {
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Posts a completion, once its queue has space.
     pub(super) async fn complete(&self, qid: QueueId, cqe: Cqe) {
-        self.port.spend(self.costs.post).await;
+        self.port.spend(self.stages.post).await;
         let place = match self.place_for(qid) {
             Room::Full => {
                 // The poll may have found an invalid head doorbell.
@@ -66,15 +66,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     fn look_for_place(&self, qid: QueueId) -> (Room, bool) {
-        let sqs = self.sqs.borrow();
-        let mut cqs = self.cqs.borrow_mut();
+        let sqs = self.queues.sqs.borrow();
+        let mut cqs = self.queues.cqs.borrow_mut();
         let Some(sq) = sqs[usize::from(qid.0)].as_ref() else { return (Room::Gone, false) };
         let Some(cq) = cqs[usize::from(sq.cqid.0)].as_mut() else { return (Room::Gone, false) };
         let mut bad_head = false;
         let reserved = cq.reserve().or_else(|| {
             let head = self.port.load(cq.head_doorbell);
             cq.is_waited_for = true;
-            if self.shadows.are_on() && cq.shadow.is_due(head, head != cq.head()) {
+            if self.queues.shadows.are_on() && cq.shadow.is_due(head, head != cq.head()) {
                 self.notice_shadow();
                 return None;
             }
@@ -109,9 +109,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.fail("posting a completion", place.at.0);
         } else if self.faults.is_on() && self.faults.is_silent(qid.0, cqe.cid.get()) {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
-        } else if self.port.has_pin() {
-            let cqid = self.sqs.borrow()[usize::from(qid.0)].as_ref().map(|sq| sq.cqid);
-            let mut cqs = self.cqs.borrow_mut();
+        } else if self.port.pin().is_some() {
+            let cqid = self.queues.sqs.borrow()[usize::from(qid.0)].as_ref().map(|sq| sq.cqid);
+            let mut cqs = self.queues.cqs.borrow_mut();
             if let Some(cq) = cqid.and_then(|cqid| cqs[usize::from(cqid.0)].as_mut()) {
                 cq.posted();
             }

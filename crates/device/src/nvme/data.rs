@@ -115,7 +115,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
         bytes: u32,
     ) -> Result<Option<Lists>, Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let mut segments = slot.segments.borrow_mut();
         segments.clear();
         slot.discarded.borrow_mut().clear();
@@ -123,7 +123,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             DataPointer::Prp { prp1, prp2 } => (prp1, prp2),
             DataPointer::Sgl(first) => return Ok(Some(Lists::Sgl(first))),
         };
-        let page_bytes = self.settings.get().page_bytes();
+        let page_bytes = self.registers.settings.get().page_bytes();
         let mut walk =
             PrpWalk::new(prp1, prp2, u64::from(bytes), page_bytes).map_err(Status::with_dnr)?;
         let mut joined = Coalesce::default();
@@ -145,7 +145,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         bytes: u32,
         flow: Flow,
     ) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut walk, mut joined) = match lists {
             Lists::Prp(walk, joined) => (walk, joined),
             Lists::Sgl(first) => return self.locate_sgl(slot, &first, bytes, flow).await,
@@ -214,8 +214,24 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Sends `bytes` bytes of the command's data, from `offset` on, to the host, except for those in bit
-    /// buckets.
+    /// Sends `bytes` bytes of the command's data, from `offset` on, to the host.
+    pub(super) async fn send(
+        &self,
+        number: u16,
+        (offset, bytes): (u32, u32),
+        blocks: &(impl Payload + ?Sized),
+        ready: Time,
+    ) -> Result<(), Status> {
+        let slot = &self.slots[number];
+        if !slot.discarded.borrow().is_empty() {
+            return self.write_around(number, (offset, bytes), blocks, ready).await;
+        }
+        let mut to = Scratch::from(&slot.part);
+        part_of(&slot.segments.borrow(), offset, bytes, &mut to);
+        self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
+    }
+
+    /// As [`send`](Self::send), except for bytes in bit buckets.
     pub(super) async fn write_around(
         &self,
         number: u16,
@@ -223,7 +239,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         blocks: &(impl Payload + ?Sized),
         ready: Time,
     ) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let mut to = Scratch::from(&slot.part);
         let posting = self.posting();
         let (mut from, end) = (offset, offset + bytes);
@@ -280,7 +296,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         into: &mut [u8],
     ) -> Result<(), Status> {
         self.locate(number, data, into.len() as u32, Flow::FromHost).await?;
-        let from = Scratch::from(&self.slots[usize::from(number)].segments);
+        let from = Scratch::from(&self.slots[number].segments);
         self.port.read(&from, into, Carry::All).await.map_err(of_dma)
     }
 
@@ -292,7 +308,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         answer: &[u8],
     ) -> Result<(), Status> {
         self.locate(number, &data, answer.len() as u32, Flow::ToHost).await?;
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let to = Scratch::from(&slot.segments);
         self.port.write(&to, answer, Posting::STRICT, Time::ZERO).await.map_err(of_dma)
     }

@@ -11,8 +11,8 @@ use wire::nvme::opcode;
 use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
-use super::slot::Job;
-use super::{Controller, ERROR_LOG_ENTRIES, QueueKind};
+use super::slot::{Job, QueueKind};
+use super::{Controller, ERROR_LOG_ENTRIES};
 
 /// Most recent first. Entries survive resets, but not the end of the device's process; their count does.
 pub(super) struct ErrorLog {
@@ -46,9 +46,9 @@ impl ErrorLog {
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Accesses the error log: of the controller, whatever the number of its threads.
     pub(super) fn with_errors<T>(&self, access: impl FnOnce(&mut ErrorLog) -> T) -> T {
-        match &self.place {
+        match &self.shared.place {
             Some(place) => access(&mut place.errors()),
-            None => access(&mut self.errors.borrow_mut()),
+            None => access(&mut self.health.errors.borrow_mut()),
         }
     }
 
@@ -71,7 +71,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             command_specific: specific.into(),
             ..ErrorInformation::new_zeroed()
         };
-        self.counters.errors.add(1);
+        self.health.counters.errors.add(1);
         self.with_errors(|errors| errors.note(entry));
         self.rt.log("device", "error", u64::from(job.sqe.cid.get()), u64::from(status.bits()));
         status
@@ -86,7 +86,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             parameter_error_location: 0xffff.into(),
             ..ErrorInformation::new_zeroed()
         };
-        self.counters.errors.add(1);
+        self.health.counters.errors.add(1);
         self.with_errors(|errors| errors.note(entry));
         self.rt.log("device", "error", 0xffff, u64::from(status.bits()));
     }
@@ -94,13 +94,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Tells the medium of a command past its end. Ranges in a list are not in the entry, which has no blocks
     /// then.
     fn tell_out_of_range(&self, sqe: &Sqe) {
-        match opcode::io::names_blocks(sqe.opcode) {
+        let Some(refusals) = self.media.capabilities().refusals else { return };
+        let (first, blocks) = match opcode::io::names_blocks(sqe.opcode) {
             true => {
                 let first = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get());
-                self.media.out_of_range(first, u64::from(sqe.cdw12.get() & 0xffff) + 1);
+                (first, u64::from(sqe.cdw12.get() & 0xffff) + 1)
             }
-            false => self.media.out_of_range(0, 0),
-        }
+            false => (0, 0),
+        };
+        refusals.out_of_range(first, blocks);
     }
 
     /// LBA of a logged command: the first one that is out of range, or else the first of the command.

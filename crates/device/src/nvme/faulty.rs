@@ -19,7 +19,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let order = Order::nvme(job.qid.0, &job.sqe);
         // Discard a fault of the previous command in this slot, which may have been cancelled.
         self.faults.spoiled(number);
-        self.slots[usize::from(number)].after.take();
+        self.slots[number].after.take();
         let effect = self.faults.begin(&self.rt, &order);
         if effect == Effect::default() {
             return None;
@@ -44,7 +44,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if effect.twice {
             self.faults.repeat(&order);
         }
-        self.slots[usize::from(number)].after.set(effect);
+        self.slots[number].after.set(effect);
         if order.is_read() {
             self.harm_medium(number, &order, job);
         }
@@ -54,7 +54,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Injects faults after execution, before the completion is posted.
     pub(super) async fn before_completion(&self, number: u16, job: &Job) {
         self.harm_medium(number, &Order::nvme(job.qid.0, &job.sqe), job);
-        let effect = self.slots[usize::from(number)].after.take();
+        let effect = self.slots[number].after.take();
         if let Some((behind, at_most)) = effect.reorder {
             self.faults.others(&self.rt, job.qid.0, behind, at_most).await;
             self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
@@ -68,7 +68,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Flips a bit of the command's blocks on the medium, if that is injected and still due.
     fn harm_medium(&self, number: u16, order: &Order, job: &Job) {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let Effect { medium: Some(draw), .. } = slot.after.get() else { return };
         slot.after.set(Effect { medium: None, ..slot.after.get() });
         let Ok((_, ns)) = self.active_at(Nsid(job.sqe.nsid.get())) else { return };
@@ -99,7 +99,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     #[inline]
     pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Blocks<'_, M> {
         let flip = if self.faults.is_on() { self.spoiled(number, of, at) } else { None };
-        Blocks { media: &*self.media, at, flip, places: &[] }
+        Blocks { media: &*self.media, at, flip }
     }
 
     /// Injects faults into data in transfer: `at` is part of the blocks `of`.
@@ -116,7 +116,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !self.faults.is_on() {
             return;
         }
-        let after = &self.slots[usize::from(number)].after;
+        let after = &self.slots[number].after;
         let Effect { metadata: Some(draw), .. } = after.get() else { return };
         after.set(Effect { metadata: None, ..after.get() });
         let bit = (draw % (metadata.len() as u64 * 8)) as usize;

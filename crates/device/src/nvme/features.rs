@@ -1,5 +1,7 @@
 //! Set and Get Features (NVMe base 2.0, 5.15 and 5.27).
 
+use std::cell::RefCell;
+
 use bus::DevicePort;
 use media::Media;
 use wire::Nsid;
@@ -11,11 +13,45 @@ use wire::nvme::features::{
 use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
+use super::collect::HostControl;
+use super::host_map::HostMapping;
+use super::interrupt::Coalescing;
+use super::keep_alive::KeepAlive;
+use super::power::Power;
 use super::threads::What;
-use super::{Controller, KELVIN, VECTORS};
+use super::{Controller, KELVIN, Options, VECTORS};
+
+/// Features, and the state of those with a task of their own.
+pub(super) struct Features {
+    pub values: RefCell<Values>,
+    pub coalescing: Coalescing,
+    pub power: Power,
+    pub keep_alive: KeepAlive,
+    pub collection: HostControl,
+    pub host_map: HostMapping,
+}
+
+impl Features {
+    pub fn new(options: &Options) -> Features {
+        Features {
+            values: RefCell::new(Values::new(options)),
+            coalescing: Coalescing::default(),
+            power: Power::default(),
+            keep_alive: KeepAlive::default(),
+            collection: HostControl::default(),
+            host_map: HostMapping::default(),
+        }
+    }
+
+    /// Restores the defaults of those that each thread has.
+    pub fn reset(&self, options: &Options) {
+        self.values.replace(Values::new(options));
+        self.coalescing.reset();
+    }
+}
 
 /// Current values of features. A reset restores the defaults.
-pub(super) struct Features {
+pub(super) struct Values {
     pub arbitration: Arbitration,
     pub write_cache: bool,
     /// Over- and under-temperature thresholds, kelvin.
@@ -47,14 +83,14 @@ const ALL_SENSORS: u8 = 15;
 
 /// Attributes of a feature, as returned by Get Features (5.15.1).
 const PER_NAMESPACE: u32 = 1 << 1;
-pub(super) const CHANGEABLE: u32 = 1 << 2;
+const CHANGEABLE: u32 = 1 << 2;
 
 const _: () = assert!(VECTORS as u32 <= u64::BITS, "a bit for every vector");
 
-impl Features {
-    pub fn new(burst: Option<u32>) -> Features {
-        Features {
-            arbitration: Arbitration::new().with_burst(burst),
+impl Values {
+    fn new(options: &Options) -> Values {
+        Values {
+            arbitration: Arbitration::new().with_burst(options.arbitration_burst),
             write_cache: true,
             // The warning threshold of Identify: 70 degrees Celsius.
             thresholds: [KELVIN + 70, 0],
@@ -147,13 +183,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &Request,
         (feature, select, cdw11): (u8, Select, u32),
     ) -> Result<u32, Status> {
+        let (supported, current) = (select == Select::Supported, select == Select::Current);
         match feature {
-            fid::AUTONOMOUS_POWER => self.get_transitions(number, request, select).await,
-            fid::HOST_BEHAVIOR => self.get_behavior(number, request, select).await,
-            _ if is_of_reservations(feature) => {
-                self.get_reservation_feature(number, request, (feature, select, cdw11)).await
-            }
-            _ => self.get_feature(feature, select, cdw11),
+            fid::AUTONOMOUS_POWER if !self.may_idle() => Err(Status::INVALID_FIELD),
+            fid::AUTONOMOUS_POWER | fid::HOST_BEHAVIOR if supported => Ok(attributes(feature)),
+            fid::AUTONOMOUS_POWER => self.get_transitions(number, request, current).await,
+            fid::HOST_BEHAVIOR => self.get_behavior(number, request, current).await,
+            _ if !is_of_reservations(feature) => self.get_feature(feature, select, cdw11),
+            _ if supported => Ok(attributes(feature)),
+            _ => self.get_reservation_feature(number, request, (feature, current, cdw11)).await,
         }
     }
 
@@ -181,7 +219,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.set_keep_alive(timer.kato());
             return Ok(0);
         }
-        self.features.borrow_mut().set(feature)?;
+        self.features.values.borrow_mut().set(feature)?;
         self.coalesce(feature);
         self.order_all(|| What::Set(feature)).await;
         if let Feature::VolatileWriteCache(cache) = feature
@@ -198,7 +236,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if let Feature::InterruptCoalescing(limits) = feature {
             // Release interrupts that wait under the previous limits.
             self.tell_waiting(|_| true);
-            self.coalescing.set(limits);
+            self.features.coalescing.set(limits);
         }
     }
 
@@ -206,8 +244,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// created (5.27.1.5). A host should set it before creating queues, but this controller does not insist:
     /// existing firmware (SeaBIOS, EDK II) does not, and could not boot from an SSD that rejects it.
     fn grant_queues(&self) -> Result<u32, Status> {
-        let here = self.cqs.borrow().iter().skip(1).any(Option::is_some);
-        if here || !self.given.borrow().cqs.is_empty() {
+        let here = self.queues.cqs.borrow().iter().skip(1).any(Option::is_some);
+        if here || !self.queues.given.borrow().cqs.is_empty() {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
         Ok(self.queues_offered())
@@ -221,23 +259,25 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn get_feature(&self, feature: u8, select: Select, cdw11: u32) -> Result<u32, Status> {
         let current = match feature {
             fid::NUMBER_OF_QUEUES => self.queues_offered(),
-            fid::POWER_MANAGEMENT if select == Select::Current => self.power.feature().into_bits(),
-            fid::KEEP_ALIVE_TIMER if select == Select::Current => self.keep_alive.timeout_ms(),
+            fid::POWER_MANAGEMENT if select == Select::Current => {
+                self.features.power.feature().into_bits()
+            }
+            fid::KEEP_ALIVE_TIMER if select == Select::Current => {
+                self.features.keep_alive.timeout_ms()
+            }
             fid::HOST_COLLECTION if select == Select::Current => self.lead()?.into_bits(),
             // Defaults: power state 0, and GC directed by the device.
             fid::HOST_COLLECTION => self.lead().map(|_| 0)?,
             fid::HOST_MAP if select == Select::Current => self.host_map()?.into_bits(),
             fid::HOST_MAP => self.host_map().map(|_| 0)?,
             fid::POWER_MANAGEMENT | fid::KEEP_ALIVE_TIMER => 0,
-            _ => self.features.borrow().get(feature, cdw11)?,
+            _ => self.features.values.borrow().get(feature, cdw11)?,
         };
         match select {
             Select::Current => Ok(current),
             Select::Supported => Ok(attributes(feature)),
             Select::Default | Select::Saved if SAID_ABOVE.contains(&feature) => Ok(current),
-            Select::Default | Select::Saved => {
-                Features::new(self.options.arbitration_burst).get(feature, cdw11)
-            }
+            Select::Default | Select::Saved => Values::new(&self.options).get(feature, cdw11),
         }
     }
 
@@ -250,7 +290,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if behavior.acre > 1 || behavior.etdas > 1 || behavior.lbafee > 0 {
             return Err(Status::INVALID_FIELD);
         }
-        self.features.borrow_mut().behavior = behavior.known();
+        self.features.values.borrow_mut().behavior = behavior.known();
         Ok(0)
     }
 
@@ -259,20 +299,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         &self,
         number: u16,
         request: &Request,
-        select: Select,
+        current: bool,
     ) -> Result<u32, Status> {
-        let behavior = match select {
-            Select::Supported => return Ok(CHANGEABLE),
-            Select::Current => self.features.borrow().behavior,
-            Select::Default | Select::Saved => HostBehavior::NONE,
-        };
+        let behavior =
+            if current { self.features.values.borrow().behavior } else { HostBehavior::NONE };
         self.answer(number, request.data, behavior.as_bytes()).await?;
         Ok(0)
     }
 }
 
 /// Every feature is changeable, none is saveable.
-pub(super) fn attributes(feature: u8) -> u32 {
+fn attributes(feature: u8) -> u32 {
     match feature {
         fid::ERROR_RECOVERY | fid::RESERVATION_NOTIFICATION_MASK | fid::RESERVATION_PERSISTENCE => {
             CHANGEABLE | PER_NAMESPACE

@@ -1,5 +1,6 @@
 //! Fetching: polling doorbells, arbitration, reading entries, dispatch to slots.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -15,18 +16,33 @@ use wire::nvme::status::Status;
 use wire::{Nsid, QueueId};
 use zerocopy::FromBytes;
 
+use super::Controller;
+use super::arbitrate::Arbiter;
 use super::fused::ALONE;
-use super::queue::{Burst, onward};
-use super::slot::Fused;
-use super::{Controller, QueueKind};
+use super::queue::{Burst, ENTRY, onward};
+use super::slot::{Fused, QueueKind};
 use crate::ahead::{self, Moves};
-
-/// Bytes of a submission queue entry.
-pub(super) const ENTRY: usize = size_of::<Sqe>();
 
 /// Bytes after which a fetcher leaves a turn to others, between bursts; a command counts as a page or more.
 const EXECUTED_MAX: u32 = 64 * EXECUTED_MIN;
 pub(super) const EXECUTED_MIN: u32 = 4096;
+
+pub(super) struct Fetching {
+    pub arbiter: Arbiter,
+    /// Permission to watch the registers.
+    watch: Pool<Watch>,
+    /// Bytes moved by commands executed where they were fetched, since other tasks had a turn.
+    pub executed: Cell<u32>,
+}
+
+/// Permission to watch the registers; a single token.
+struct Watch;
+
+impl Default for Fetching {
+    fn default() -> Fetching {
+        Fetching { arbiter: Arbiter::default(), watch: Pool::new([Watch]), executed: Cell::new(0) }
+    }
+}
 
 /// Register change seen by a watcher.
 enum Noticed {
@@ -44,17 +60,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             let watch = match held.take() {
                 Some(watch) => watch,
-                None => self.watch.take(&self.rt).await,
+                None => self.fetching.watch.take(&self.rt).await,
             };
             let noticed = self.port.on_registers(|| self.notice()).await;
             let seen = self.rt.now();
             match noticed {
                 Noticed::Control => {
-                    self.control_written.notify(&self.rt);
-                    self.watch.give(&self.rt, watch);
+                    self.registers.control_written.notify(&self.rt);
+                    self.fetching.watch.give(&self.rt, watch);
                 }
                 Noticed::Commands(burst) => {
-                    let pool = self.pool(QueueKind::of(burst.qid));
+                    let pool = self.slots.idle(QueueKind::of(burst.qid));
                     let take = |_| pool.try_take().expect("the burst fits the slots that are free");
                     slots.extend((0..burst.entries).map(take));
                     let bytes = &mut entries[..ENTRY * burst.entries as usize];
@@ -66,7 +82,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                             // Over shared memory, a fetch completes immediately.
                             held = Some(watch);
                         } else {
-                            self.watch.give(&self.rt, watch);
+                            self.fetching.watch.give(&self.rt, watch);
                             bring.await;
                         }
                     }
@@ -74,10 +90,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                     for slot in slots.drain(..) {
                         self.give_slot(QueueKind::of(burst.qid), slot);
                     }
-                    if given || burst.entries == 1 || self.executed.get() >= EXECUTED_MAX {
+                    if given || burst.entries == 1 || self.fetching.executed.get() >= EXECUTED_MAX {
                         // Let the commands begin before the next poll, and the other tasks run. After a lone
                         // command, a poll at once would find nothing.
-                        self.executed.set(0);
+                        self.fetching.executed.set(0);
                         self.rt.yield_now().await;
                     }
                 }
@@ -87,15 +103,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Checks for a register change that needs action.
     fn notice(&self) -> Option<Noticed> {
-        let cc = match &self.place {
+        let cc = match &self.shared.place {
             Some(place) if !place.is_first() => place.posted(),
             _ => self.port.load(CC),
         };
-        if cc != self.cc_noticed.get() {
-            self.cc_noticed.set(cc);
+        if cc != self.registers.cc_noticed.get() {
+            self.registers.cc_noticed.set(cc);
             return Some(Noticed::Control);
         }
-        let burst = if self.ready.get() { self.arbitrate() } else { None };
+        let burst = if self.registers.ready.get() { self.arbitrate() } else { None };
         if burst.is_none() && !self.is_other() {
             self.take_reports();
             self.publish_read_only();
@@ -110,7 +126,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let from = Segment { at: burst.at, bytes: bytes.len() as u32 };
         let fetched = self.port.read(&[from], bytes, Carry::All).await;
         if !self.fetched(burst) {
-            self.quiet.notify(&self.rt);
+            self.slots.quiet.notify(&self.rt);
             return;
         }
         if fetched.is_err() {
@@ -119,7 +135,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return;
         }
         let mut firsts = Vec::new();
-        if self.firsts.get() > 0 {
+        if self.queues.firsts.get() > 0 {
             firsts.extend(self.first_before(burst.qid));
         }
         let hints = burst.qid != QueueId::ADMIN && self.media.is_immediate();
@@ -167,7 +183,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         if executed != Some(Status::SUCCESS) || !self.completed_at_once(qid, sqe.id()) {
             slots.pop();
-            let slot = &self.slots[usize::from(slot)];
+            let slot = &self.slots[slot];
             slot.give(&self.rt, qid, sqe, Fused::Alone, executed);
         }
     }
@@ -189,13 +205,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Ends a fetch. Returns false if its queue is being deleted or the controller disabled, and the entries
     /// must be discarded. Both wait for this, so that no fetch outlives its queue.
     fn fetched(&self, burst: Burst) -> bool {
-        let mut sqs = self.sqs.borrow_mut();
+        let mut sqs = self.queues.sqs.borrow_mut();
         let sq = sqs[usize::from(burst.qid.0)].as_mut().expect("a queue outlives its fetch");
         sq.fetching = false;
-        let wanted = self.ready.get() && !sq.deleting;
+        let wanted = self.registers.ready.get() && !sq.deleting;
         if wanted {
             sq.fetched = onward(sq.fetched, burst.entries, sq.size);
-            let others = self.sqs_end.get() > 2;
+            let others = self.queues.sqs_end.get() > 2;
             if others || self.port.load(sq.tail_doorbell) != sq.head {
                 // The watcher has skipped this queue meanwhile, or held others back for it.
                 self.port.check_again();
@@ -204,16 +220,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         wanted
     }
 
-    pub(super) fn pool(&self, kind: QueueKind) -> &Pool<u16> {
-        match kind {
-            QueueKind::Admin => &self.idle_admin,
-            QueueKind::Io => &self.idle,
-        }
-    }
-
     /// Frees a slot. If it is the only free one, the fetcher may be waiting for it.
     pub(super) fn give_slot(&self, kind: QueueKind, slot: u16) {
-        let pool = self.pool(kind);
+        let pool = self.slots.idle(kind);
         pool.give(&self.rt, slot);
         if pool.available() == 1 {
             self.port.check_again();

@@ -40,7 +40,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
         }
         let dps = format.protection | u8::from(format.protection_first) << 3;
-        let layout = self.namespaces.layout_of(format.format, dps, format.metadata_inline)?;
+        let layout =
+            self.shared.namespaces.layout_of(format.format, dps, format.metadata_inline)?;
         if !ERASES.contains(&format.erase) {
             return Err(Status::INVALID_FIELD);
         }
@@ -69,7 +70,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let formatted = Namespace { shift, metadata, ..namespace };
         if namespace != formatted {
             place.namespace.set(Some(formatted));
-            self.namespaces.keep(&*self.media).map_err(|error| {
+            self.shared.namespaces.keep(&*self.media).map_err(|error| {
                 place.namespace.set(Some(namespace));
                 self.failed(error)
             })?;

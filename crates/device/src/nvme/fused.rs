@@ -45,7 +45,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             firsts.push(sqe);
             return;
         }
-        let slot = &self.slots[usize::from(slots.pop().expect("a slot for every entry"))];
+        let slot = &self.slots[slots.pop().expect("a slot for every entry")];
         let fused = match (sqe.flags.fuse(), firsts.pop()) {
             (SECOND, Some(sqe)) => {
                 slot.first.set(Some(First { sqe, status: Status::ABORTED_FAILED_FUSED }));
@@ -64,25 +64,25 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// write: if no entry follows the last one, its second is missing, otherwise it may come with the next
     /// burst.
     pub(super) fn leave_firsts(&self, qid: QueueId, firsts: &mut Vec<Sqe>, slots: &mut Vec<u16>) {
-        let mut sqs = self.sqs.borrow_mut();
+        let mut sqs = self.queues.sqs.borrow_mut();
         let Some(sq) = sqs[usize::from(qid.0)].as_mut() else { return };
         if self.port.load(sq.tail_doorbell) != sq.head {
             sq.first = firsts.pop().map(Box::new);
-            self.firsts.set(self.firsts.get() + 1);
+            self.queues.firsts.set(self.queues.firsts.get() + 1);
         }
         drop(sqs);
         let Some(sqe) = firsts.pop() else { return };
-        let slot = &self.slots[usize::from(slots.pop().expect("that of the last first"))];
+        let slot = &self.slots[slots.pop().expect("that of the last first")];
         slot.halves.borrow_mut().append(firsts);
         slot.give(&self.rt, qid, &sqe, Fused::Half, None);
     }
 
     /// The first left over from the previous burst of this queue.
     pub(super) fn first_before(&self, qid: QueueId) -> Option<Sqe> {
-        let mut sqs = self.sqs.borrow_mut();
+        let mut sqs = self.queues.sqs.borrow_mut();
         let first = sqs[usize::from(qid.0)].as_mut().and_then(|sq| sq.first.take());
         first.map(|first| {
-            self.firsts.set(self.firsts.get() - 1);
+            self.queues.firsts.set(self.queues.firsts.get() - 1);
             *first
         })
     }
@@ -118,11 +118,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Executes a fused pair. Returns the status of the second; that of the first is stored in its slot.
     pub(super) async fn fused(&self, number: u16, job: &Job) -> Status {
-        if self.place.is_some() {
+        if self.shared.place.is_some() {
             // Several threads: not offered (FUSES).
             return Status::INVALID_FIELD.with_dnr();
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let Some(first) = slot.first.get() else {
             return Status::ABORTED_MISSING_FUSED.with_dnr();
         };
@@ -178,7 +178,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Returns true if a command has exclusive access to blocks.
     #[inline]
     pub(super) fn has_claims(&self) -> bool {
-        self.members.alone.commands.get() > 0
+        self.shared.members.alone.commands.get() > 0
     }
 
     /// Claims blocks for a write: waits until no command has exclusive access to them.
@@ -188,15 +188,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.until_others(number, |slot| !slot.alone.get().is_some_and(|of| overlap(of, at)))
                 .await;
         }
-        self.slots[usize::from(number)].writing.set(Some(at));
+        self.slots[number].writing.set(Some(at));
     }
 
     /// Claims blocks exclusively: waits until no other command writes to them, and blocks new writes until
     /// the command ends.
     async fn be_alone(&self, number: u16, at: Extent) {
         self.until_others(number, |slot| !slot.alone.get().is_some_and(|of| overlap(of, at))).await;
-        self.slots[usize::from(number)].alone.set(Some(at));
-        self.members.alone.commands.set(self.members.alone.commands.get() + 1);
+        self.slots[number].alone.set(Some(at));
+        self.shared.members.alone.commands.set(self.shared.members.alone.commands.get() + 1);
         self.until_others(number, |slot| !slot.writing.get().is_some_and(|of| overlap(of, at)))
             .await;
     }
@@ -205,12 +205,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// can change only when a command ends.
     async fn until_others(&self, number: u16, holds: impl Fn(&Slot) -> bool) {
         loop {
-            let version = self.quiet.version();
-            let own = &self.slots[usize::from(number)];
-            if self.members.every_slot(|slot| std::ptr::eq(slot, own) || holds(slot)) {
+            let version = self.slots.quiet.version();
+            let own = &self.slots[number];
+            if self.shared.members.every_slot(|slot| std::ptr::eq(slot, own) || holds(slot)) {
                 return;
             }
-            self.quiet.changed(&self.rt, version).await;
+            self.slots.quiet.changed(&self.rt, version).await;
         }
     }
 
@@ -219,7 +219,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn unclaim(&self, slot: &Slot) {
         slot.writing.set(None);
         if slot.alone.take().is_some() {
-            self.members.alone.commands.set(self.members.alone.commands.get() - 1);
+            self.shared.members.alone.commands.set(self.shared.members.alone.commands.get() - 1);
         }
     }
 }

@@ -9,8 +9,8 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
-use bus::{Carry, DevicePort, Segment};
-use media::{Extent, Media};
+use bus::{Carry, DevicePort, Payload, Segment, Unreadable};
+use media::{Extent, Flip, Media, Placed};
 use runtime::{Either, Signal, race};
 use wire::nvme::entry::DataPointer;
 use wire::nvme::event::AsyncEvent;
@@ -23,6 +23,7 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use super::data::of_dma;
 use super::namespace::Namespace;
+use crate::moved::with_flip;
 use crate::scratch_guard::Scratch;
 use flash::mapping::Mapping;
 
@@ -35,22 +36,38 @@ pub(super) struct HostMapping {
     changed: Signal,
 }
 
+/// Blocks that were read by these places of their mapping units, as a DMA payload.
+struct PlacedBlocks<'a> {
+    placed: &'a dyn Placed,
+    at: Extent,
+    places: &'a [u32],
+    flip: Option<Flip>,
+}
+
+impl Payload for PlacedBlocks<'_> {
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        let lend =
+            |put: &mut dyn FnMut(u32, &[u8])| self.placed.runs_placed(self.at, self.places, put);
+        with_flip(self.flip.as_ref(), lend, put)
+    }
+}
+
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Lets the host keep the map of the controller's medium.
     ///
     /// # Panics
     /// If called twice.
     pub fn offer_map(self: &Rc<Self>, map: Rc<dyn Mapping>) {
-        assert!(self.mapped.map.set(map).is_ok(), "one map");
+        assert!(self.features.host_map.map.set(map).is_ok(), "one map");
         self.rt.spawn(self.clone().tell_of_moves());
     }
 
     pub(super) fn offers_host_map(&self) -> bool {
-        self.mapped.map.get().is_some()
+        self.features.host_map.map.get().is_some()
     }
 
     fn map(&self, otherwise: Status) -> Result<&Rc<dyn Mapping>, Status> {
-        self.mapped.map.get().ok_or(otherwise)
+        self.features.host_map.map.get().ok_or(otherwise)
     }
 
     /// Number of the mapping unit that holds this block.
@@ -65,7 +82,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Reads the places of the command's units into the slot: from the command, or from its list.
     async fn bring_places(&self, number: u16, read: &PlacedRead, units: u32) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         slot.places.borrow_mut().clear();
         if units == 1 {
             slot.places.borrow_mut().push(read.place);
@@ -95,6 +112,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let unit_bytes = self.map(Status::INVALID_OPCODE.with_dnr())?.unit_bytes();
+        let placed = self.media.capabilities().placed.ok_or(Status::INVALID_OPCODE.with_dnr())?;
         if ns.metadata.is_some() {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
@@ -104,31 +122,24 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if read.access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
-        let places = Scratch::from(&slot.places);
-        let whole = slot.discarded.borrow().is_empty();
+        let places = Scratch::from(&self.slots[number].places);
         let first = self.unit_of(unit_bytes, extent.block);
         for (offset, at) in self.pieces(extent) {
             let piece = (offset, at.blocks * self.block_bytes);
             self.must_be_readable(at)?;
             let skipped = (self.unit_of(unit_bytes, at.block) - first) as usize;
             let here = &places[skipped..][..self.units(unit_bytes, at) as usize];
-            let ready = self.media.read_placed(at, here).await;
+            let ready = placed.read_placed(at, here).await;
             // A stale place is no failure of the medium.
             let ready = ready.map_err(|error| match error {
                 media::MediaError::Stale => Status::STALE_PLACE,
                 error => self.failed(error),
             })?;
-            let mut blocks = self.sent(number, extent, at);
-            blocks.places = here;
-            if !whole {
-                self.write_around(number, piece, &blocks, ready).await?;
-                continue;
-            }
-            let to = self.part(slot, piece, bytes);
-            self.port.write(&to, &blocks, self.posting(), ready).await.map_err(of_dma)?;
+            let flip = self.sent(number, extent, at).flip;
+            let blocks = PlacedBlocks { placed, at, places: here, flip };
+            self.send(number, piece, &blocks, ready).await?;
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -146,7 +157,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if units > self.options.transfer_bytes_max / size_of::<u32>() as u32 {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        let mut places = Scratch::from(&self.slots[usize::from(number)].places);
+        let mut places = Scratch::from(&self.slots[number].places);
         places.clear();
         let read = map.places(extent.block, extent.blocks, &mut places).await;
         read.map_err(|_| Status::UNRECOVERED_READ_ERROR)?;
@@ -173,19 +184,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Set Features: keeps moves for the host, or none.
     pub(super) fn set_host_map(&self, map: HostMap) -> Result<u32, Status> {
         self.map(Status::INVALID_FIELD)?.keep_moves(map.moves());
-        self.mapped.moves.set(map.moves());
-        self.mapped.changed.notify(&self.rt);
+        self.features.host_map.moves.set(map.moves());
+        self.features.host_map.changed.notify(&self.rt);
         Ok(0)
     }
 
     pub(super) fn host_map(&self) -> Result<HostMap, Status> {
         self.map(Status::INVALID_FIELD)?;
-        Ok(HostMap::new().with_moves(self.mapped.moves.get()))
+        Ok(HostMap::new().with_moves(self.features.host_map.moves.get()))
     }
 
     /// After a controller reset, no host keeps the map.
     pub(super) fn revoke_host_map(&self) {
-        if self.mapped.moves.get() > 0 {
+        if self.features.host_map.moves.get() > 0 {
             // Cannot fail: moves are only kept if the map is offered.
             let _ = self.set_host_map(HostMap::new());
         }
@@ -193,17 +204,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The host has read the log page: the event may be reported again.
     pub(super) fn tell_of_moves_again(&self) {
-        self.mapped.changed.notify(&self.rt);
+        self.features.host_map.changed.notify(&self.rt);
     }
 
     /// Reports that moves wait to be read, once until the host reads the page.
     async fn tell_of_moves(self: Rc<Self>) {
-        let Some(map) = self.mapped.map.get() else { return };
+        let Some(map) = self.features.host_map.map.get() else { return };
         loop {
-            let seen = self.mapped.changed.version();
-            let changed = self.mapped.changed.changed(&self.rt, seen);
-            let knows = self.events.borrow().knows_of(AsyncEvent::MOVED);
-            if self.mapped.moves.get() == 0 || knows {
+            let seen = self.features.host_map.changed.version();
+            let changed = self.features.host_map.changed.changed(&self.rt, seen);
+            let knows = self.health.events.borrow().knows_of(AsyncEvent::MOVED);
+            if self.features.host_map.moves.get() == 0 || knows {
                 changed.await;
                 continue;
             }

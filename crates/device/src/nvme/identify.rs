@@ -83,7 +83,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
                 let there = match ask.cns {
                     cns::NAMESPACE => self.active_at(nsid),
-                    _ => self.namespaces.allocated_at(nsid),
+                    _ => self.shared.namespaces.allocated_at(nsid),
                 };
                 match there {
                     Ok((_, ns)) => page.copy_from_slice(self.identify_namespace(ns).as_bytes()),
@@ -100,7 +100,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 nvm()?;
                 let list = match ask.cns {
                     cns::ALLOCATED_NAMESPACES => {
-                        NamespaceList::after(nsid, self.namespaces.allocated())
+                        NamespaceList::after(nsid, self.shared.namespaces.allocated())
                     }
                     _ => NamespaceList::after(nsid, self.active()),
                 };
@@ -118,7 +118,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             cns::CONTROLLERS => self.list_controllers(&mut page, ask.cntid, u8::MAX),
             cns::CONTROLLERS_OF_NAMESPACE => {
-                let (_, ns) = self.namespaces.allocated_at(nsid)?;
+                let (_, ns) = self.shared.namespaces.allocated_at(nsid)?;
                 self.list_controllers(&mut page, ask.cntid, ns.attached);
             }
             cns::COMMAND_SET_CONTROLLER => {
@@ -133,7 +133,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     fn identify_all_namespaces(&self) -> IdentifyNamespace {
         let mut common = IdentifyNamespace::new_zeroed();
-        let formats = self.namespaces.formats();
+        let formats = self.shared.namespaces.formats();
         common.nlbaf = formats.len() as u8 - 1;
         common.lbaf[..formats.len()].copy_from_slice(&formats);
         (common.mc, common.dpc) = self.metadata_capabilities();
@@ -143,7 +143,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Lists the controllers with these bits and numbers of at least `first` (NVMe base 2.0, 5.17.2.12 and
     /// 5.17.2.13).
     fn list_controllers(&self, page: &mut [u8; IDENTIFY_BYTES], first: u16, bits: u8) {
-        for member in self.members.all() {
+        for member in self.shared.members.all() {
             if member.id >= first && member.bit() & bits != 0 {
                 page[0] += 1;
                 let at = 2 * usize::from(page[0]);
@@ -163,8 +163,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         c.mn = ascii_padded(names.model.as_deref().unwrap_or(MODEL)).expect("ASCII");
         c.fr = ascii_padded(FIRMWARE).expect("ASCII");
         c.mdts = (self.options.transfer_bytes_max / 4096).ilog2() as u8;
-        c.cntlid = self.member.id.into();
-        if !self.members.is_alone() {
+        c.cntlid = self.shared.member.id.into();
+        if !self.shared.members.is_alone() {
             c.cmic = cmic::SEVERAL_PORTS | cmic::SEVERAL_CONTROLLERS;
         }
         c.ctratt = ctratt::LONG_HOST_IDENTIFIERS.into();
@@ -181,10 +181,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         c.oacs = admin.into();
         // An extended self-test takes one minute, the minimum that can be reported. One self-test at a time
         // per controller.
-        (c.edstt, c.dsto) = (1.into(), self.members.is_alone().into());
+        (c.edstt, c.dsto) = (1.into(), self.shared.members.is_alone().into());
         let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.block_bytes);
         c.tnvmcap = bytes(self.media.blocks()).into();
-        c.unvmcap = bytes(self.namespaces.unallocated()).into();
+        c.unvmcap = bytes(self.shared.namespaces.unallocated()).into();
         c.wctemp = 343.into();
         c.cctemp = 353.into();
         if self.has_admin(opcode::admin::SANITIZE) {
@@ -196,7 +196,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         c.nn = NAMESPACES_MAX.into();
         c.oncs = (io | oncs::FEATURE_SELECT).into();
         // Compare and Write may be fused, for one block: ACWU is zero.
-        if self.place.is_none() {
+        if self.shared.place.is_none() {
             c.fuses = fuses::COMPARE_AND_WRITE.into();
         }
         // Copy source ranges in format 0.
@@ -213,14 +213,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// MC and DPC: metadata inline or in a separate buffer; all three protection types; metadata of 8 bytes,
     /// so that the protection information is both first and last.
     fn metadata_capabilities(&self) -> (u8, u8) {
-        if self.namespaces.offers_metadata() { (3, 0x1f) } else { (0, 0) }
+        if self.shared.namespaces.offers_metadata() { (3, 0x1f) } else { (0, 0) }
     }
 
     fn identify_namespace(&self, ns: Namespace) -> IdentifyNamespace {
         let mut n = IdentifyNamespace::new_zeroed();
         let blocks = ns.lbas();
         (n.nsze, n.ncap, n.nuse) = (blocks.into(), blocks.into(), blocks.into());
-        n.nmic = u8::from(!self.members.is_alone() && !ns.private);
+        n.nmic = u8::from(!self.shared.members.is_alone() && !ns.private);
         if self.has_io(opcode::io::RESERVATION_REPORT) {
             n.rescap = rescap::KINDS | rescap::IGNORE_KEY_1_3;
         }
@@ -232,8 +232,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         (n.mssrl, n.mcl, n.msrc) = (one.into(), all.into(), COPY_RANGES_MAX as u8 - 1);
         (n.eui64, n.nguid) = (eui64(ns, &self.options), nguid(ns, &self.options));
         n.nvmcap = (u128::from(ns.blocks) * u128::from(self.block_bytes)).into();
-        let formats = self.namespaces.formats();
-        (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns));
+        let formats = self.shared.namespaces.formats();
+        (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.shared.namespaces.format_of(ns));
         (n.mc, n.dpc) = self.metadata_capabilities();
         n.dps = ns.metadata.map_or(0, Metadata::dps);
         n.lbaf[..formats.len()].copy_from_slice(&formats);

@@ -81,29 +81,30 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// queue are signalled immediately.
     #[inline]
     pub(super) fn signal(&self, vector: u16, qid: QueueId, status: Status) {
-        if let Some(limits) = self.coalescing.limits.get() {
+        if let Some(limits) = self.features.coalescing.limits.get() {
             let may_wait = self.may_wait(vector, qid, status);
-            if may_wait && !self.coalescing.adds(vector, limits, self.rt.now()) {
-                self.coalescing.changed.notify(&self.rt);
+            if may_wait && !self.features.coalescing.adds(vector, limits, self.rt.now()) {
+                self.features.coalescing.changed.notify(&self.rt);
                 return;
             }
             // This interrupt also signals the completions that wait.
-            self.coalescing.held[usize::from(vector)].set(Held::default());
+            self.features.coalescing.held[usize::from(vector)].set(Held::default());
         }
         self.port.interrupt(vector);
     }
 
-    /// Drives the interrupt pin: asserted while a queue with interrupts has unread entries (NVMe over PCIe
-    /// 1.0, 3.5.1.1). There is no coalescing.
+    /// Drives the interrupt pin, if there is one: asserted while a queue with interrupts has unread entries
+    /// (NVMe over PCIe 1.0, 3.5.1.1). There is no coalescing.
     pub(super) fn drive_pin(&self) {
+        let Some(pin) = self.port.pin() else { return };
         let unread =
             |cq: &mut Cq| cq.vector.is_some() && cq.unread(self.port.load(cq.head_doorbell)) > 0;
         // Every queue, so that none falls a lap behind.
         let mut is_asserted = false;
-        for cq in self.cqs.borrow_mut().iter_mut().flatten() {
+        for cq in self.queues.cqs.borrow_mut().iter_mut().flatten() {
             is_asserted |= unread(cq);
         }
-        self.port.drive_pin(is_asserted);
+        pin.drive(is_asserted);
     }
 
     /// Task that follows the head doorbells of a device with an interrupt pin.
@@ -116,16 +117,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     fn may_wait(&self, vector: u16, qid: QueueId, status: Status) -> bool {
-        let alone = self.features.borrow().is_uncoalesced(vector);
+        let alone = self.features.values.borrow().is_uncoalesced(vector);
         qid != QueueId::ADMIN && status == Status::SUCCESS && !alone
     }
 
     /// Task that signals completions whose maximum delay has passed.
     pub(super) async fn tell_late(self: Rc<Self>) {
         loop {
-            let version = self.coalescing.changed.version();
-            let Some(next) = self.coalescing.next() else {
-                self.coalescing.changed.changed(&self.rt, version).await;
+            let version = self.features.coalescing.changed.version();
+            let Some(next) = self.features.coalescing.next() else {
+                self.features.coalescing.changed.changed(&self.rt, version).await;
                 continue;
             };
             self.rt.sleep_until(next).await;
@@ -135,7 +136,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Signals the waiting completions of all vectors whose due time satisfies `which`.
     pub(super) fn tell_waiting(&self, which: impl Fn(Time) -> bool) {
-        for (vector, held) in (0..).zip(&self.coalescing.held) {
+        for (vector, held) in (0..).zip(&self.features.coalescing.held) {
             let Held { completions, until } = held.get();
             if completions > 0 && which(until) {
                 held.set(Held::default());

@@ -1,6 +1,6 @@
 //! The NVM command set: read, write, flush, compare, verify. Range commands are in `ranges`.
 
-use bus::DevicePort;
+use bus::{DevicePort, Direct};
 use media::{Extent, Media};
 use runtime::Time;
 use wire::Nsid;
@@ -11,7 +11,6 @@ use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 
 use super::access::Door;
-use super::counters::Count;
 use super::data::{of_dma, of_media};
 use super::namespace::Namespace;
 use super::reservations::Touch;
@@ -27,7 +26,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let request = match &parsed {
             Ok(request) => request,
             Err(status) => {
-                let known = self.place.is_none() || self.has_io(sqe.opcode);
+                let known = self.shared.place.is_none() || self.has_io(sqe.opcode);
                 let status = if known { *status } else { Status::INVALID_OPCODE };
                 return (status.with_dnr(), 0);
             }
@@ -87,7 +86,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// A Flush of every namespace.
     async fn flush_all(&self) -> Result<(), Status> {
-        match self.namespaces.sanitizing.door().refusal() {
+        match self.shared.namespaces.sanitizing.door().refusal() {
             None => {
                 self.pass_all()?;
                 self.flush().await
@@ -109,7 +108,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if place.door.get() != Door::Open {
             self.pass(place, touch())?;
         }
-        self.slots[usize::from(number)].io_namespace.set(Some(nsid));
+        self.slots[number].io_namespace.set(Some(nsid));
         Ok(namespace)
     }
 
@@ -131,7 +130,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             // read.
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let whole = slot.discarded.borrow().is_empty();
         for (offset, at) in self.pieces(extent) {
             let piece = (offset, at.blocks * self.block_bytes);
@@ -148,7 +147,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let to = self.part(slot, piece, bytes);
             self.port.write(&to, &blocks, self.posting(), ready).await.map_err(of_dma)?;
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -168,7 +167,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.locate_listed(number, lists, bytes, Flow::FromHost).await?;
         }
         self.claim(number, extent).await;
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         if !self.stored_at_once(slot, extent)? {
             let mut buffer = Scratch::with_room(&slot.data, bytes.min(PIECE_BYTES));
             for piece in self.pieces(extent) {
@@ -178,7 +177,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
         }
         self.make_durable(access.fua).await?;
-        self.count(&self.counters.writes, &self.counters.blocks_written, extent);
+        self.count_write(extent);
         Ok(())
     }
 
@@ -188,21 +187,22 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !self.media.is_immediate() || self.faults.is_on() {
             return Ok(false);
         }
+        let Some(direct) = self.port.direct() else { return Ok(false) };
         let segments = slot.segments.borrow();
-        if !self.port.copies(&segments).map_err(of_dma)? {
+        if !direct.copies(&segments).map_err(of_dma)? {
             return Ok(false);
         }
         self.mark_dirty()?;
         let mut copied = Ok(());
         let done = self.media.write_at_once(at, &mut |offset, run| {
             if copied.is_ok() {
-                copied = self.port.copy(&segments, offset, run);
+                copied = direct.copy(&segments, offset, run);
             }
         });
         let done = done.map_err(|error| self.failed(error))?;
         copied.map_err(of_dma)?;
         if done {
-            self.namespaces.marks.clear(at);
+            self.shared.namespaces.marks.clear(at);
             self.rt.record(self.stages.transfer);
         }
         Ok(done)
@@ -227,7 +227,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) async fn store(&self, at: Extent, data: &[u8]) -> Result<(), Status> {
         self.mark_dirty()?;
         self.media.write(at, data).await.map_err(|error| self.failed(error))?;
-        self.namespaces.marks.clear(at);
+        self.shared.namespaces.marks.clear(at);
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Makes a write durable before it completes, if requested by FUA or if the write cache is disabled.
     pub(super) async fn make_durable(&self, fua: bool) -> Result<(), Status> {
-        if fua || !self.features.borrow().write_cache {
+        if fua || !self.features.values.borrow().write_cache {
             self.flush().await?;
         }
         Ok(())
@@ -277,7 +277,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let mut buffer = Scratch::with_room(&slot.data, bytes.min(PIECE_BYTES));
         for piece in self.pieces(extent) {
             let given = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
@@ -287,7 +287,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
         }
         // NVMe base 2.0, 5.16.1.3: compares and verifies count as reads.
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.sensed(at).await?;
             self.media.runs(at, &mut |_, _| {}).map_err(|error| self.failed(error))?;
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -348,13 +348,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     pub(super) fn failed(&self, error: media::MediaError) -> Status {
-        self.counters.media_errors.add(1);
+        self.health.counters.media_errors.add(1);
         of_media(error)
     }
 
     #[inline]
-    pub(super) fn count(&self, commands: &Count, blocks: &Count, extent: Extent) {
-        commands.add(1);
-        blocks.add(extent.blocks.into());
+    pub(super) fn count_read(&self, extent: Extent) {
+        self.health.counters.reads.add(1);
+        self.health.counters.blocks_read.add(extent.blocks.into());
+    }
+
+    #[inline]
+    pub(super) fn count_write(&self, extent: Extent) {
+        self.health.counters.writes.add(1);
+        self.health.counters.blocks_written.add(extent.blocks.into());
     }
 }

@@ -33,14 +33,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Sets the timer, rounded up to its granularity; 0 disables it.
     pub(super) fn set_keep_alive(&self, ms: u32) {
         let rounded = ms.checked_next_multiple_of(GRANULE_MS).unwrap_or(u32::MAX);
-        self.keep_alive.timeout_ms.set(rounded);
+        self.features.keep_alive.timeout_ms.set(rounded);
         self.host_is_alive();
     }
 
     /// Restarts the timer, if it is set. It does not run during shutdown (3.9).
     pub(super) fn host_is_alive(&self) {
-        let (timer, csts) = (&self.keep_alive, self.csts.get());
-        let ms = Some(timer.timeout_ms.get()).filter(|ms| *ms > 0 && csts.shst() == 0);
+        let timer = &self.features.keep_alive;
+        let ms = Some(timer.timeout_ms.get()).filter(|ms| *ms > 0 && !self.is_shut_down());
         let expires = ms.map(|ms| self.rt.now() + Span::ms(ms.into()));
         // Unchanged if no timer is set.
         if timer.expires.replace(expires) != expires {
@@ -55,7 +55,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Stops the controller when the timer expires (3.9). Never returns; cancel-safe.
     pub(super) async fn expire(&self) {
-        let timer = &self.keep_alive;
+        let timer = &self.features.keep_alive;
         loop {
             let changed = timer.changed.version();
             let Some(expires) = timer.expires.get() else {
@@ -68,7 +68,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 continue;
             }
             timer.expires.set(None);
-            if self.ready.get() {
+            if self.registers.ready.get() {
                 self.note_error_of_none(Status::KEEP_ALIVE_EXPIRED);
                 self.fail("the host has been silent for longer than its Keep Alive Timeout", 0);
             }

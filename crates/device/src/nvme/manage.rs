@@ -13,7 +13,7 @@ use super::access::Door;
 use super::namespace::{Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
-use super::slot::Cut;
+use super::slot::{Cut, Slot};
 
 /// Length of the data of either command, bytes.
 const DATA_BYTES: u32 = 4096;
@@ -61,20 +61,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if wanted.flbas & 0xe0 != 0 || wanted.dps & 0xf0 != 0 {
             return Err(Status::INVALID_FORMAT);
         }
-        let layout = self.namespaces.layout_of(wanted.flbas & 0xf, wanted.dps, inline)?;
+        let layout = self.shared.namespaces.layout_of(wanted.flbas & 0xf, wanted.dps, inline)?;
         // NMIC: with one controller, namespaces are not shared.
-        let shared = wanted.nmic == 1 && !self.members.is_alone();
+        let shared = wanted.nmic == 1 && !self.shared.members.is_alone();
         if lbas == 0 || capacity > lbas || (wanted.nmic != 0 && !shared) {
             return Err(Status::INVALID_FIELD);
         }
         if capacity < lbas {
             return Err(Status::THIN_PROVISIONING_NOT_SUPPORTED);
         }
-        let (nsid, place) = self.namespaces.free()?;
-        let namespace = self.namespaces.lay(lbas, layout, !shared).map_err(|blocks| {
+        let (nsid, place) = self.shared.namespaces.free()?;
+        let namespace = self.shared.namespaces.lay(lbas, layout, !shared).map_err(|blocks| {
             // The error log tells the bytes that are needed (5.23.1).
             let bytes = blocks.saturating_mul(self.block_bytes.into());
-            self.slots[usize::from(number)].specific.set(bytes);
+            self.slots[number].specific.set(bytes);
             Status::NAMESPACE_INSUFFICIENT_CAPACITY
         })?;
         let hidden = Hidden::hide(place);
@@ -90,11 +90,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Deletes one namespace, or all. Outstanding commands complete first, as aborted.
     pub(super) async fn delete_namespace(&self, nsid: Nsid) -> Result<u32, Status> {
         let all: Vec<Nsid> = match nsid {
-            Nsid::BROADCAST => self.namespaces.allocated().collect(),
+            Nsid::BROADCAST => self.shared.namespaces.allocated().collect(),
             one => vec![one],
         };
         for nsid in all {
-            let (place, namespace) = self.namespaces.allocated_at(nsid)?;
+            let (place, namespace) = self.shared.namespaces.allocated_at(nsid)?;
             self.must_be_open(place)?;
             let hidden = Hidden::hide(place);
             self.drain_namespace(nsid, u8::MAX).await;
@@ -117,11 +117,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &Request,
         attach: bool,
     ) -> Result<u32, Status> {
-        let (place, namespace) = self.namespaces.allocated_at(request.nsid)?;
+        let (place, namespace) = self.shared.namespaces.allocated_at(request.nsid)?;
         let data = self.brought(number, request).await?;
         let named = self.named_controllers(&data[..])?;
         self.must_be_open(place)?;
-        let there = self.members.all().iter().fold(0, |bits, member| bits | member.bit());
+        let there = self.shared.members.all().iter().fold(0, |bits, member| bits | member.bit());
         let attached =
             if attach { namespace.attached | named } else { namespace.attached & !named };
         if attach && namespace.attached & named != 0 {
@@ -147,7 +147,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Stores the namespaces in the label, or calls `undo`.
     fn keep_or(&self, undo: impl FnOnce()) -> Result<(), Status> {
-        self.namespaces.keep(&*self.media).map_err(|error| {
+        self.shared.namespaces.keep(&*self.media).map_err(|error| {
             undo();
             self.failed(error)
         })
@@ -169,7 +169,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let mut numbers = list.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
         let count = usize::from(numbers.next().expect("a list has a count"));
         let listed: Vec<u16> = numbers.take(count).collect();
-        let all = self.members.all();
+        let all = self.shared.members.all();
         let there = |id: &u16| all.iter().any(|member| member.id == *id);
         let rises = listed.windows(2).all(|two| two[0] < two[1]);
         if listed.is_empty() || listed.len() < count || !rises || !listed.iter().all(there) {
@@ -181,9 +181,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Cancels the outstanding commands of these controllers in a namespace, and waits for their completion.
     async fn drain_namespace(&self, nsid: Nsid, of: u8) {
         self.end_self_test(Ended::ByRemoval, |of| of == Nsid::BROADCAST || of == nsid);
-        let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);
+        let inside = |slot: &Slot| slot.io_namespace.get() == Some(nsid);
         let why = Cut::With(Status::ABORT_REQUESTED);
-        let members = &self.members;
+        let members = &self.shared.members;
         members.drain(&self.rt, why, |member, slot| member.bit() & of != 0 && inside(slot)).await;
     }
 }

@@ -25,7 +25,6 @@ mod collect;
 mod commands;
 mod complete;
 mod control;
-mod counters;
 mod data;
 mod errors;
 mod faulty;
@@ -33,6 +32,7 @@ mod features;
 mod fetch;
 mod format;
 mod fused;
+mod health;
 mod host_map;
 mod identify;
 mod interleaved;
@@ -53,47 +53,41 @@ mod sanitize;
 mod self_test;
 mod shadow;
 mod slot;
+mod stages;
 mod subsystem;
 mod threads;
 mod uncorrectable;
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bus::{Cost, DevicePort};
+use bus::DevicePort;
 use media::{Head, Media};
-use runtime::{Pool, Rt, Signal, Stage, TaskId, stage};
+use runtime::{Rt, TaskId};
+use wire::Nsid;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::pi::Kind;
-use wire::nvme::registers::{Cc, Csts};
 use wire::nvme::status::Status;
-use wire::{CommandId, Nsid, QueueId};
 
 use crate::faults::Faults;
 use crate::life::Life;
-use arbitrate::Arbiter;
-use collect::HostControl;
-pub(crate) use counters::Counters;
-use errors::ErrorLog;
+use control::Registers;
 use features::Features;
-use host_map::HostMapping;
+use fetch::Fetching;
+use health::Health;
 pub use identify::serial_of;
-use interrupt::Coalescing;
-use keep_alive::KeepAlive;
 pub use limits::*;
-use namespace::{Namespace, Namespaces, Place};
-use power::Power;
+use namespace::{Namespace, Place};
 pub use power::{POWER_STATES_MAX, PowerState};
-use queue::{Cq, Sq};
-use self_test::SelfTests;
-use shadow::Shadows;
-use slot::Slot;
+use queue::Queues;
+use slot::Slots;
+use stages::Stages;
+pub use stages::{COSTS, STAGES};
+use subsystem::Shared;
 pub use subsystem::Subsystem;
-use subsystem::{Member, Members};
 pub use threads::{DeviceThread, Threads};
-use threads::{Given, ThreadPlace};
 
 /// Names of a drive and its namespaces. `None`: as the number of the drive has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,23 +204,6 @@ impl Options {
     }
 }
 
-/// Costs that the controller spends on the device's processor.
-pub const COSTS: &[&str] = &["parse", "post completion"];
-
-/// Stages that the controller records, in addition to its costs.
-pub const STAGES: &[&str] = &[
-    "doorbell",
-    "fetch",
-    "fault",
-    "power state",
-    "dispatch",
-    "prp list",
-    "place list",
-    "sgl segment",
-    "data transfer",
-    "completion queue full",
-];
-
 /// The controller. Created by [`Controller::start`]; its tasks own it.
 pub struct Controller<P, M> {
     rt: Rt,
@@ -235,117 +212,18 @@ pub struct Controller<P, M> {
     /// Block size of the medium in bytes, and the part of each block that is kept (next field).
     block_bytes: u32,
     head: Option<Head>,
-    faults: Rc<Faults>,
-    namespaces: Rc<Namespaces>,
-    members: Rc<Members>,
-    /// State visible to the other controllers, and this one's bit in a controller mask (next field).
-    member: Rc<Member>,
-    bit: u8,
     options: Options,
-    /// Doorbell stride of the queues, as in CAP.DSTRD: 0 is 4 bytes.
-    stride: u8,
-    /// CAP.TO, in units of 500 ms.
-    ready_timeout: u8,
-    /// CAP, which each empty poll compares with the register.
-    cap: OnceCell<u64>,
-    /// Bytes moved by commands executed where they were fetched, since other tasks had a turn.
-    executed: Cell<u32>,
-    /// CSTS. The register is a copy: host writes to it are ignored.
-    csts: Cell<Csts>,
-    /// CC at the time that the controller was enabled.
-    settings: Cell<Cc>,
-    ready: Cell<bool>,
-    sqs: RefCell<Vec<Option<Sq>>>,
-    cqs: RefCell<Vec<Option<Cq>>>,
-    arbiter: Arbiter,
-    slots: Rc<[Slot]>,
-    idle: Pool<u16>,
-    idle_admin: Pool<u16>,
-    /// Permission to watch the registers.
-    watch: Pool<Watch>,
-    /// Last value of CC seen by a watcher.
-    cc_noticed: Cell<u32>,
-    control_written: Signal,
-    /// All submission queue identifiers are smaller.
-    sqs_end: Cell<u16>,
-    /// Notified when a slot of any controller of the subsystem becomes idle.
-    quiet: Rc<Signal>,
-    features: RefCell<Features>,
-    events: RefCell<Events>,
-    coalescing: Coalescing,
-    counters: Arc<Counters>,
-    errors: RefCell<ErrorLog>,
-    self_tests: SelfTests,
-    power: Power,
-    keep_alive: KeepAlive,
-    /// Number of queues that hold the first command of a fused pair whose second is not yet fetched.
-    firsts: Cell<u32>,
-    led: HostControl,
-    mapped: HostMapping,
-    shadows: Shadows,
+    faults: Rc<Faults>,
+    shared: Shared,
+    registers: Registers,
+    queues: Queues,
+    fetching: Fetching,
+    slots: Slots,
+    features: Features,
+    health: Health,
     stages: Stages,
-    costs: Costs,
-    /// Its thread among several; `None`: the only one.
-    place: Option<ThreadPlace>,
-    given: RefCell<Given>,
     /// All tasks of the controller; none ends by itself.
     tasks: RefCell<Vec<TaskId>>,
-}
-
-#[derive(Default)]
-struct Events {
-    /// Outstanding Asynchronous Event Requests, oldest first.
-    held: VecDeque<CommandId>,
-    /// Events not yet reported.
-    pending: VecDeque<AsyncEvent>,
-    /// Log pages of reported events: further events of such a page are masked until the host reads it.
-    silent: Vec<u8>,
-}
-
-impl Events {
-    /// Queues an event, unless it is masked or already queued.
-    fn note(&mut self, event: AsyncEvent) {
-        if !self.silent.contains(&event.log_page()) && !self.pending.contains(&event) {
-            self.pending.push_back(event);
-        }
-    }
-
-    /// Returns true if the event is masked or queued.
-    fn knows_of(&self, event: AsyncEvent) -> bool {
-        self.silent.contains(&event.log_page()) || self.pending.contains(&event)
-    }
-}
-
-struct Stages {
-    doorbell: Stage,
-    fetch: Stage,
-    /// `None` if fault injection is off.
-    fault: Option<Stage>,
-    /// `None` if there is one power state.
-    power: Option<Stage>,
-    dispatch: Stage,
-    prp_list: Stage,
-    place_list: Stage,
-    sgl_segment: Stage,
-    transfer: Stage,
-    /// Of data that the controller waits for and sends nowhere.
-    media: Stage,
-    queue_full: Stage,
-}
-
-struct Costs {
-    parse: Cost,
-    post: Cost,
-}
-
-/// State that a controller shares with its subsystem.
-struct Shared<M> {
-    media: Rc<M>,
-    namespaces: Rc<Namespaces>,
-    members: Rc<Members>,
-    quiet: Rc<Signal>,
-    member: Rc<Member>,
-    place: Option<ThreadPlace>,
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
@@ -385,72 +263,35 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// As [`Subsystem::start_controller`].
-    fn start_in(port: P, options: Options, faults: Rc<Faults>, shared: Shared<M>) -> Rc<Self> {
-        let Shared { media, namespaces, members, quiet, member, place } = shared;
+    fn start_in(
+        port: P,
+        media: Rc<M>,
+        options: Options,
+        faults: Rc<Faults>,
+        shared: Shared,
+    ) -> Rc<Self> {
         options.must_make_sense();
         let rt = port.rt().clone();
-        let (queues, all) = (usize::from(options.io_queues) + 1, options.slots + ADMIN_SLOTS);
         faults.meter.power.start(options.power_states.len(), rt.now());
+        let threads = shared.place.is_some();
+        let ready_within = media.capabilities().start.map(|start| start.ready_within());
         let controller = Rc::new(Controller {
-            cap: OnceCell::new(),
-            executed: Cell::new(0),
-            csts: Cell::new(Csts::new()),
-            settings: Cell::new(Cc::new()),
-            ready: Cell::new(false),
-            sqs: RefCell::new((0..queues).map(|_| None).collect()),
-            cqs: RefCell::new((0..queues).map(|_| None).collect()),
-            arbiter: Arbiter::default(),
-            slots: member.slots.clone(),
-            idle: Pool::new((ADMIN_SLOTS..all).rev()),
-            idle_admin: Pool::new((0..ADMIN_SLOTS).rev()),
-            watch: Pool::new([Watch]),
-            cc_noticed: Cell::new(0),
-            control_written: Signal::default(),
-            sqs_end: Cell::new(1),
-            quiet,
-            features: RefCell::new(Features::new(options.arbitration_burst)),
-            events: RefCell::default(),
-            coalescing: Coalescing::default(),
-            counters: place.as_ref().map(|place| place.counters().clone()).unwrap_or_default(),
-            given: RefCell::default(),
-            stride: if place.is_some() { options.widest_stride() } else { 0 },
-            place,
-            errors: RefCell::default(),
-            self_tests: SelfTests::default(),
-            power: Power::default(),
-            keep_alive: KeepAlive::default(),
-            firsts: Cell::new(0),
-            led: HostControl::default(),
-            mapped: HostMapping::default(),
-            shadows: Shadows::default(),
-            stages: Stages {
-                doorbell: stage!(rt, STAGES, "doorbell"),
-                fetch: stage!(rt, STAGES, "fetch"),
-                fault: faults.may_be_on().then(|| stage!(rt, STAGES, "fault")),
-                power: (!options.power_states.is_empty())
-                    .then(|| stage!(rt, STAGES, "power state")),
-                dispatch: stage!(rt, STAGES, "dispatch"),
-                prp_list: stage!(rt, STAGES, "prp list"),
-                place_list: stage!(rt, STAGES, "place list"),
-                sgl_segment: stage!(rt, STAGES, "sgl segment"),
-                transfer: stage!(rt, STAGES, "data transfer"),
-                media: stage!(rt, media::STAGES, "media"),
-                queue_full: stage!(rt, STAGES, "completion queue full"),
-            },
-            costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
+            block_bytes: media.block_bytes(),
+            head: media.head(),
+            registers: Registers::new(&options, threads, ready_within),
+            queues: Queues::new(options.io_queues),
+            fetching: Fetching::default(),
+            slots: Slots::new(shared.member.slots.clone(), shared.members.quiet.clone()),
+            features: Features::new(&options),
+            health: Health::new(shared.place.as_ref()),
+            stages: Stages::new(&port, &options, &faults),
             tasks: RefCell::default(),
             rt,
             port,
-            namespaces,
-            bit: member.bit(),
-            members,
-            member,
-            block_bytes: media.block_bytes(),
-            head: media.head(),
-            ready_timeout: Self::ready_timeout(media.ready_within()),
             media,
-            faults,
             options,
+            faults,
+            shared,
         });
         controller.begin();
         controller
@@ -459,12 +300,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Counts for the drive's life: the first thread for all of them.
     fn join_life(&self) {
         let life = &self.options.life;
-        match &self.place {
+        match &self.shared.place {
             _ if self.is_other() => return,
             Some(place) => {
                 place.each_counters().for_each(|one| life.add(one.clone(), self.block_bytes));
             }
-            None => life.add(self.counters.clone(), self.block_bytes),
+            None => life.add(self.health.counters.clone(), self.block_bytes),
         }
         let errors = life.counts(self.rt.now()).errors;
         self.with_errors(|log| log.count = log.count.max(errors));
@@ -475,9 +316,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !self.is_other() {
             self.publish_read_only();
         }
-        for slot in 0..self.slots.len() as u16 {
-            let task = self.spawn(self.clone().work(slot));
-            self.slots[usize::from(slot)].worker.bind(task);
+        for (number, slot) in (0..).zip(self.slots.iter()) {
+            slot.worker.bind(self.spawn(self.clone().work(number)));
         }
         for _ in 0..self.options.fetchers {
             self.spawn(self.clone().fetch());
@@ -487,7 +327,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return;
         }
         self.spawn(self.clone().control());
-        if self.port.has_pin() {
+        if self.port.pin().is_some() {
             self.spawn(self.clone().follow_heads());
         }
         self.spawn(self.clone().run_self_tests());
@@ -514,41 +354,26 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.tasks.take().into_iter().for_each(|task| self.rt.end(task));
         self.slots.iter().for_each(|slot| self.unclaim(slot));
         self.forget_nameless_host();
-        self.members.leave(&self.member);
+        self.shared.members.leave(&self.shared.member);
         // Wakes tasks that waited for its commands, and a controller that takes over a Sanitize.
-        self.quiet.notify(&self.rt);
-        self.namespaces.sanitizing.changed.notify(&self.rt);
+        self.slots.quiet.notify(&self.rt);
+        self.shared.namespaces.sanitizing.changed.notify(&self.rt);
     }
 
     /// A namespace that is attached to this controller: see [`Namespaces::active_at`].
     #[inline]
     fn active_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
-        self.namespaces.active_at(nsid, self.bit)
+        self.shared.namespaces.active_at(nsid, self.shared.bit)
     }
 
     /// Attached namespaces, in ascending order.
     fn active(&self) -> impl Iterator<Item = Nsid> + '_ {
-        self.namespaces.active(self.bit)
+        self.shared.namespaces.active(self.shared.bit)
     }
 
     /// Queues an event and reports it if a request is outstanding.
     fn event(&self, event: AsyncEvent) {
-        self.events.borrow_mut().note(event);
+        self.health.events.borrow_mut().note(event);
         self.tell_events();
-    }
-}
-
-/// Permission to watch the registers; a single token.
-struct Watch;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueueKind {
-    Admin,
-    Io,
-}
-
-impl QueueKind {
-    fn of(qid: QueueId) -> QueueKind {
-        if qid == QueueId::ADMIN { QueueKind::Admin } else { QueueKind::Io }
     }
 }

@@ -201,7 +201,8 @@ impl Namespaces {
     /// Reads the namespaces from the medium's label. Without a valid label, creates those of `initial`.
     pub fn of<M: Media>(media: &M, initial: Initial) -> Namespaces {
         let own_log2 = media.block_bytes().ilog2() as u8;
-        let labels = media.labels();
+        let capabilities = media.capabilities();
+        let labels = capabilities.labels;
         // A second format is offered only if it can be made persistent.
         let large = own_log2 < LARGE_LOG2 && labels.is_some();
         let all = Namespaces {
@@ -213,7 +214,7 @@ impl Namespaces {
             own_log2,
             large_log2: if large { LARGE_LOG2 } else { own_log2 },
             // As above, including for the initial format.
-            beside: media.metadata().is_some() && labels.is_some(),
+            beside: capabilities.metadata.is_some() && labels.is_some(),
         };
         if all.recall(&labels.map(|labels| labels.label()).unwrap_or_default()).is_none() {
             let kind = initial.protection.filter(|_| all.beside);
@@ -408,7 +409,7 @@ impl Namespaces {
         self.marks.store(&mut label);
         self.sanitizing.store(&mut label);
         self.store_reservations(&mut label);
-        media.labels().ok_or(MediaError::WriteFault)?.set_label(&label)
+        media.capabilities().labels.ok_or(MediaError::WriteFault)?.set_label(&label)
     }
 
     /// Reads a label, if it is valid. Media are untrusted.

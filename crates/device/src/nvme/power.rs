@@ -12,13 +12,12 @@ use bus::DevicePort;
 use media::Media;
 use runtime::{Either, Signal, Span, Time, race};
 use wire::QueueId;
-use wire::nvme::admin::{Request, Select};
+use wire::nvme::admin::Request;
 use wire::nvme::features::{ApstTable, AutonomousPower, PowerManagement};
 use wire::nvme::identify;
 use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::features::CHANGEABLE;
 use super::{Controller, slot::Slot};
 
 /// Maximum number of power states (NVMe base 2.0, 5.17.2.1).
@@ -125,7 +124,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Begins the transition to a state.
     fn begin_state(&self, to: u8) {
-        let (power, from) = (&self.power, self.power.now.get());
+        let (power, from) = (&self.features.power, self.features.power.now.get());
         let takes = self.power_state(from).leave.0 + self.power_state(to).enter.0;
         let begin = power.settled.get().max(self.rt.now());
         power.settled.set(begin + Span(takes));
@@ -142,7 +141,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// An I/O command begins: returns true if it must wait.
     #[cold]
     pub(super) fn is_held_by_power(&self) -> bool {
-        let power = &self.power;
+        let power = &self.features.power;
         power.begun.set(self.rt.now());
         let held = self.power_state(power.now.get()).idle || self.rt.now() < power.settled.get();
         power.gate.set(held || power.follows.get());
@@ -152,7 +151,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Returns when the controller is in an operational state.
     pub(super) async fn awake(&self) {
         loop {
-            let power = &self.power;
+            let power = &self.features.power;
             if self.power_state(power.now.get()).idle {
                 self.begin_state(power.working.get());
             }
@@ -172,11 +171,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if usize::from(wanted.ps()) >= self.power_states().len() {
             return Err(Status::INVALID_FIELD);
         }
-        self.power.hint.set(wanted.wh());
-        if wanted.ps() != self.power.now.get() {
+        self.features.power.hint.set(wanted.wh());
+        if wanted.ps() != self.features.power.now.get() {
             self.begin_state(wanted.ps());
         }
-        let settled = self.power.settled.get();
+        let settled = self.features.power.settled.get();
         if self.rt.now() < settled {
             self.rt.sleep_until(settled).await;
         }
@@ -202,27 +201,24 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(Status::INVALID_FIELD);
         }
         let follows = AutonomousPower::from_bits(cdw11).apste();
-        self.power.table.replace(table);
-        self.power.follows.set(follows);
-        self.power.gate.set(true);
-        self.power.changed.notify(&self.rt);
+        self.features.power.table.replace(table);
+        self.features.power.follows.set(follows);
+        self.features.power.gate.set(true);
+        self.features.power.changed.notify(&self.rt);
         Ok(0)
     }
 
-    /// Get Features: autonomous transitions.
+    /// Get Features: autonomous transitions, as they are or by default.
     pub(super) async fn get_transitions(
         &self,
         number: u16,
         request: &Request,
-        select: Select,
+        current: bool,
     ) -> Result<u32, Status> {
-        if !self.may_idle() {
-            return Err(Status::INVALID_FIELD);
-        }
-        let (table, follows) = match select {
-            Select::Supported => return Ok(CHANGEABLE),
-            Select::Current => (*self.power.table.borrow(), self.power.follows.get()),
-            Select::Default | Select::Saved => (ApstTable::stays(), false),
+        let power = &self.features.power;
+        let (table, follows) = match current {
+            true => (*power.table.borrow(), power.follows.get()),
+            false => (ApstTable::stays(), false),
         };
         self.answer(number, request.data, table.as_bytes()).await?;
         Ok(AutonomousPower::new().with_apste(follows).into_bits())
@@ -230,12 +226,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Task of autonomous transitions, after the configured idle time without I/O commands.
     pub(super) async fn follow_transitions(self: Rc<Self>) {
-        let (power, works) = (&self.power, |slot: &Slot| {
+        let (power, works) = (&self.features.power, |slot: &Slot| {
             slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN)
         });
         let (mut since, mut begun) = (self.rt.now(), power.begun.get());
         loop {
-            let (quiet, changed) = (self.quiet.version(), power.changed.version());
+            let (quiet, changed) = (self.slots.quiet.version(), power.changed.version());
             let next = power.table.borrow().from(power.now.get()).filter(|_| power.follows.get());
             let Some((to, ms)) = next else {
                 power.changed.changed(&self.rt, changed).await;
@@ -246,7 +242,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 // A command is or was in execution: restart the idle time.
                 (since, begun) = (self.rt.now(), power.begun.get());
                 if self.slots.iter().any(works) {
-                    self.quiet.changed(&self.rt, quiet).await;
+                    self.slots.quiet.changed(&self.rt, quiet).await;
                     continue;
                 }
             }
@@ -255,8 +251,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 self.begin_state(to);
                 continue;
             }
-            let news =
-                race(self.quiet.changed(&self.rt, quiet), power.changed.changed(&self.rt, changed));
+            let news = race(
+                self.slots.quiet.changed(&self.rt, quiet),
+                power.changed.changed(&self.rt, changed),
+            );
             match race(self.rt.sleep_until(due), news).await {
                 Either::First(()) | Either::Second(_) => {}
             }

@@ -5,7 +5,7 @@
 //! that were checked are sent. The futures of these commands are boxed, so that they do not enlarge those of
 //! other commands.
 
-use bus::{Carry, DevicePort, Payload, Segment};
+use bus::{Carry, DevicePort, Segment};
 use media::{BlockMetadata, Extent, Media, MediaError};
 use runtime::Time;
 use wire::Lba;
@@ -164,7 +164,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         buffer: &mut Vec<u8>,
         tuples: &mut [u8],
     ) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let mut from = Scratch::from(&slot.part);
         let (offset, bytes) = with_pi.in_host(offset, piece_bytes);
         part_of(&slot.segments.borrow(), offset, bytes, &mut from);
@@ -190,28 +190,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     ) -> Result<(), Status> {
         let (offset, bytes) = with_pi.in_host(offset, data.len() as u32);
         if !with_pi.inline {
-            return self.sent_to(number, (offset, bytes), data, ready).await;
+            return self.send(number, (offset, bytes), data, ready).await;
         }
         self.carried_beside(number, tuples);
         let whole = Interleaved { data, tuples, lba_bytes: with_pi.lba_bytes };
-        self.sent_to(number, (offset, bytes), &whole, ready).await
-    }
-
-    /// Sends a payload to a part of the command's data in host memory.
-    async fn sent_to(
-        &self,
-        number: u16,
-        (offset, bytes): (u32, u32),
-        blocks: &(impl Payload + ?Sized),
-        ready: Time,
-    ) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
-        if !slot.discarded.borrow().is_empty() {
-            return self.write_around(number, (offset, bytes), blocks, ready).await;
-        }
-        let mut to = Scratch::from(&slot.part);
-        part_of(&slot.segments.borrow(), offset, bytes, &mut to);
-        self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
+        self.send(number, (offset, bytes), &whole, ready).await
     }
 
     /// The segment of separate metadata in host memory.
@@ -224,7 +207,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The medium's metadata, which exist if a namespace has any.
     fn beside(&self) -> Result<&dyn BlockMetadata, Status> {
-        self.media.metadata().ok_or_else(|| self.failed(MediaError::Unreadable))
+        self.media.capabilities().metadata.ok_or_else(|| self.failed(MediaError::Unreadable))
     }
 
     /// Copies blocks of the medium and their metadata, as one snapshot.
@@ -296,7 +279,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut buffer, mut tuples) = Self::buffers(slot, access);
         for (offset, at) in self.pieces(extent) {
             self.must_be_readable(at)?;
@@ -314,7 +297,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let sent = self.port.write(&[at], &tuples[..], self.posting(), Time::ZERO).await;
             sent.map_err(of_dma)?;
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -331,7 +314,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let moved = (ns, access, &with_pi);
         let (extent, from_host) = self.locate_with_pi(number, moved, data, Flow::FromHost).await?;
         self.claim(number, extent).await;
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut buffer, mut tuples) = Self::buffers(slot, access);
         if let Some(at) = from_host {
             self.port.read(&[at], &mut tuples, Carry::All).await.map_err(of_dma)?;
@@ -349,7 +332,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.put_out(ns, at, &buffer, &tuples[part]).await?;
         }
         self.make_durable(access.fua).await?;
-        self.count(&self.counters.writes, &self.counters.blocks_written, extent);
+        self.count_write(extent);
         Ok(())
     }
 
@@ -368,7 +351,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut buffer, mut tuples) = Self::buffers(slot, access);
         let (mut given, mut theirs) = (vec![0; tuples.len()], Vec::new());
         if let Some(at) = from_host {
@@ -387,7 +370,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 return Err(Status::COMPARE_FAILURE.with_dnr());
             }
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -403,12 +386,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if access.fua {
             self.flush().await?;
         }
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
             self.checked(ns, &with_pi, (offset, at), &mut buffer, &mut tuples).await?;
         }
-        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        self.count_read(extent);
         Ok(())
     }
 
@@ -421,7 +404,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     ) -> Result<(), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
         let with_pi = self.of_access(ns, access)?;
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = (at.blocks * self.block_bytes) as usize;
@@ -471,7 +454,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         (to, done, copy): (u64, u32, &CopyTo),
     ) -> Result<(), Status> {
         let target = WithPi { pi_fields: copy.protection, ..*source };
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(from) {
             let first = self.checked(ns, source, (offset, at), &mut buffer, &mut tuples).await?;

@@ -1,11 +1,62 @@
 //! State of submission and completion queues. Pure: no bus, no time.
 
+use std::cell::{Cell, RefCell};
+
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
 use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use wire::{BusAddr, QueueId};
 
-use super::shadow::Shadow;
+use super::shadow::{Shadow, Shadows};
+
+/// Bytes of a submission queue entry.
+pub(super) const ENTRY: usize = size_of::<Sqe>();
+
+/// The queues of a controller, by identifier.
+pub(super) struct Queues {
+    pub sqs: RefCell<Vec<Option<Sq>>>,
+    pub cqs: RefCell<Vec<Option<Cq>>>,
+    /// All submission queue identifiers are smaller.
+    pub sqs_end: Cell<u16>,
+    /// Number of queues that hold the first command of a fused pair whose second is not yet fetched.
+    pub firsts: Cell<u32>,
+    pub shadows: Shadows,
+    pub given: RefCell<Given>,
+}
+
+impl Queues {
+    /// Room for the admin queues and for this many pairs of I/O queues.
+    pub fn new(io_queues: u16) -> Queues {
+        let all = usize::from(io_queues) + 1;
+        Queues {
+            sqs: RefCell::new((0..all).map(|_| None).collect()),
+            cqs: RefCell::new((0..all).map(|_| None).collect()),
+            sqs_end: Cell::new(1),
+            firsts: Cell::new(0),
+            shadows: Shadows::default(),
+            given: RefCell::default(),
+        }
+    }
+}
+
+/// Queues that the first thread has given to others.
+#[derive(Default)]
+pub(super) struct Given {
+    pub cqs: Vec<QueueId>,
+    /// Submission queues, each with its completion queue.
+    pub sqs: Vec<(QueueId, QueueId)>,
+}
+
+impl Given {
+    pub fn has_cq(&self, qid: QueueId) -> bool {
+        self.cqs.contains(&qid)
+    }
+
+    /// The completion queue of a submission queue.
+    pub fn cq_of(&self, qid: QueueId) -> Option<QueueId> {
+        self.sqs.iter().find(|(sq, _)| *sq == qid).map(|(_, cq)| *cq)
+    }
+}
 
 /// Returns true if `bytes` bytes from `at` on do not exceed the address space.
 pub(super) fn ends_in_address_space(at: BusAddr, bytes: u32) -> bool {

@@ -46,7 +46,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         } else if ns.metadata.is_some() {
             Box::pin(self.zeroes_with_pi(number, ns, &access)).await?;
         } else {
-            let mut buffer = Scratch::from(&self.slots[usize::from(number)].data);
+            let mut buffer = Scratch::from(&self.slots[number].data);
             buffer.clear();
             buffer.resize(PIECE_BYTES as usize, 0);
             for (_, at) in self.pieces(extent) {
@@ -70,7 +70,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         dsm: DatasetManagement,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         let mut ranges = Scratch::from(&slot.ranges);
         let mut contexts = Scratch::from(&slot.contexts);
         ranges.clear();
@@ -83,10 +83,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         // Validate all ranges before the first takes effect.
         let place = |range: &Extent| ns.place(range.block, range.blocks);
         ranges.iter().try_for_each(|range| place(range).map(drop))?;
+        let hints = self.media.capabilities().hints;
         for (range, context) in ranges.iter().zip(contexts.iter()) {
             if let Some(heat) = heat(*context) {
                 let (block, blocks) = place(range)?;
-                self.media.hint(block, blocks, heat);
+                hints.into_iter().for_each(|hints| hints.hint(block, blocks, heat));
             }
         }
         if !dsm.attributes.deallocate() {
@@ -110,7 +111,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), (Status, u32)> {
         let nothing_done = |status| (status, 0);
-        let mut ranges = Scratch::from(&self.slots[usize::from(number)].ranges);
+        let mut ranges = Scratch::from(&self.slots[number].ranges);
         let mut sources = Vec::new();
         let validated =
             self.validate_copy(number, ns, copy, data, (&mut ranges, &mut sources)).await;
@@ -181,7 +182,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn copy_range(&self, number: u16, from: Extent, to: u64) -> Result<(), Status> {
-        let mut buffer = Scratch::from(&self.slots[usize::from(number)].data);
+        let mut buffer = Scratch::from(&self.slots[number].data);
         for (_, at) in self.pieces(from) {
             self.sensed(at).await?;
             self.load(at, &mut buffer)?;
@@ -202,7 +203,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let step = Extent { block, blocks };
             let taken = self.media.deallocate(step).await;
             taken.map_err(|error| self.failed(error))?;
-            self.namespaces.marks.clear(step);
+            self.shared.namespaces.marks.clear(step);
             block += u64::from(blocks);
             self.rt.yield_now().await;
         }
@@ -218,7 +219,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         mut take: impl FnMut(&R),
     ) -> Result<(), Status> {
         let bytes = u32::from(ranges) * size_of::<R>() as u32;
-        let mut buffer = Scratch::with_room(&self.slots[usize::from(number)].data, bytes);
+        let mut buffer = Scratch::with_room(&self.slots[number].data, bytes);
         let list = &mut buffer[..bytes as usize];
         self.receive(number, data, list).await?;
         self.rt.record(self.stages.transfer);

@@ -4,7 +4,7 @@
 use bus::DevicePort;
 use media::Media;
 use wire::Nsid;
-use wire::nvme::admin::{Request, Select, SetFeatures};
+use wire::nvme::admin::{Request, SetFeatures};
 use wire::nvme::features::fid;
 use wire::nvme::io::Command;
 use wire::nvme::reservation::{
@@ -16,11 +16,11 @@ use wire::nvme::status::Status;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::Controller;
 use super::access::Door;
 use super::namespace::Place;
 use super::reservations::{Host, Reservations, Told, Touch};
-use super::slot::Cut;
-use super::{Controller, features};
+use super::slot::{Cut, Slot};
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Checks that this host has this access to a namespace that is not in the normal state.
@@ -28,7 +28,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn pass(&self, place: &Place, touch: Touch) -> Result<(), Status> {
         match place.door.get() {
             Door::Open => Ok(()),
-            Door::Reserved if place.reservations.borrow().permit(self.member.host.get(), touch) => {
+            Door::Reserved
+                if place.reservations.borrow().permit(self.shared.member.host.get(), touch) =>
+            {
                 Ok(())
             }
             Door::Reserved => Err(Status::RESERVATION_CONFLICT.with_dnr()),
@@ -38,8 +40,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Checks that this host may write to all namespaces, for commands that affect all.
     pub(super) fn pass_all(&self) -> Result<(), Status> {
-        let all: Vec<Nsid> = self.namespaces.allocated().collect();
-        let places = all.into_iter().filter_map(|nsid| self.namespaces.place(nsid));
+        let all: Vec<Nsid> = self.shared.namespaces.allocated().collect();
+        let places = all.into_iter().filter_map(|nsid| self.shared.namespaces.place(nsid));
         let reserved = |place: &&Place| place.door.get() == Door::Reserved;
         places.filter(reserved).try_for_each(|place| self.pass(place, Touch::Writes))
     }
@@ -49,7 +51,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         number: u16,
         request: &wire::nvme::io::Request,
     ) -> Result<(), Status> {
-        let host = self.member.host.get();
+        let host = self.shared.member.host.get();
         let nsid = request.nsid;
         let told = match &request.command {
             Command::ReservationReport(report) => {
@@ -75,9 +77,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.tell_hosts(nsid, &told);
         if !told.aborted.is_empty() {
             let of = |host: Host| told.aborted.contains(&host);
-            let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);
+            let inside = |slot: &Slot| slot.io_namespace.get() == Some(nsid);
             let why = Cut::With(Status::ABORTED_PREEMPT);
-            let members = &self.members;
+            let members = &self.shared.members;
             members
                 .drain(&self.rt, why, |member, slot| of(member.host.get()) && inside(slot))
                 .await;
@@ -108,7 +110,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let before = place.reservations.borrow().clone();
         let told = change(&mut place.reservations.borrow_mut())?;
         let lasts = before.persists || place.reservations.borrow().persists;
-        if lasts && let Err(error) = self.namespaces.keep(&*self.media) {
+        if lasts && let Err(error) = self.shared.namespaces.keep(&*self.media) {
             place.reservations.replace(before);
             return Err(self.failed(error));
         }
@@ -118,10 +120,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Sends notifications to the controllers of the affected hosts that have the namespace attached.
     fn tell_hosts(&self, nsid: Nsid, told: &Told) {
-        let Ok((place, namespace)) = self.namespaces.allocated_at(nsid) else { return };
+        let Ok((place, namespace)) = self.shared.namespaces.allocated_at(nsid) else { return };
         let mask = place.reservations.borrow().mask;
         for (host, notice) in told.notices.iter().filter(|(_, notice)| !mask.hides(*notice)) {
-            for member in self.members.all() {
+            for member in self.shared.members.all() {
                 if member.host.get() == *host && namespace.attached & member.bit() != 0 {
                     member.notify(&self.rt, *notice, nsid);
                 }
@@ -135,7 +137,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &wire::nvme::io::Request,
         ask: Report,
     ) -> Result<(), Status> {
-        match (self.member.host.get(), ask.extended) {
+        match (self.shared.member.host.get(), ask.extended) {
             (Host::Short(_), true) | (Host::Long(_), false) => {
                 return Err(Status::HOST_ID_INCONSISTENT_FORMAT);
             }
@@ -157,7 +159,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn report_page(&self, state: &Reservations, extended: bool) -> Vec<u8> {
         let (mut entries, mut controllers) = (Vec::new(), 0_u16);
         for one in state.registrants() {
-            let members = self.members.all().into_iter();
+            let members = self.shared.members.all().into_iter();
             let behind = members.filter(|member| member.host.get() == one.host);
             let mut ids: Vec<u16> = behind.map(|member| member.id).collect();
             if ids.is_empty() {
@@ -227,18 +229,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Host::Long(id)
         } else {
             match u64::from_le_bytes(self.identifier(number, request).await?) {
-                0 => Host::Nameless(self.member.id),
+                0 => Host::Nameless(self.shared.member.id),
                 id => Host::Short(id),
             }
         };
-        let others = self.members.all().into_iter().map(|member| member.host.get());
+        let others = self.shared.members.all().into_iter().map(|member| member.host.get());
         let differs = |other: Host| {
             matches!(
                 (other, host),
                 (Host::Short(_), Host::Long(_)) | (Host::Long(_), Host::Short(_))
             )
         };
-        match self.member.host.get() {
+        match self.shared.member.host.get() {
             now if now == host => return Ok(0),
             Host::Nameless(_) => {}
             _ => return Err(Status::COMMAND_SEQUENCE_ERROR),
@@ -247,7 +249,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(Status::HOST_ID_INCONSISTENT_FORMAT);
         }
         self.forget_nameless_host();
-        self.member.host.set(host);
+        self.shared.member.host.set(host);
         Ok(0)
     }
 
@@ -264,10 +266,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A host without identifier is considered gone after a reset, and when it sets its identifier: removes
     /// its registrations.
     pub(super) fn forget_nameless_host(&self) {
-        let host = Host::Nameless(self.member.id);
-        let all: Vec<Nsid> = self.namespaces.allocated().collect();
+        let host = Host::Nameless(self.shared.member.id);
+        let all: Vec<Nsid> = self.shared.namespaces.allocated().collect();
         for nsid in all {
-            let Ok((place, _)) = self.namespaces.allocated_at(nsid) else { continue };
+            let Ok((place, _)) = self.shared.namespaces.allocated_at(nsid) else { continue };
             let told = place.reservations.borrow_mut().forget(host);
             if let Some(told) = told {
                 // Its state was never persistent.
@@ -277,19 +279,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Gets a feature of reservations.
+    /// Gets a feature of reservations, as it is or by default.
     pub(super) async fn get_reservation_feature(
         &self,
         number: u16,
         request: &Request,
-        (feature, select, cdw11): (u8, Select, u32),
+        (feature, current, cdw11): (u8, bool, u32),
     ) -> Result<u32, Status> {
-        if select == Select::Supported {
-            return Ok(features::attributes(feature));
-        }
-        let current = select == Select::Current;
         if feature == fid::HOST_IDENTIFIER {
-            let host = Some(self.member.host.get()).filter(|_| current);
+            let host = Some(self.shared.member.host.get()).filter(|_| current);
             let host = match (host, cdw11 & 1 != 0) {
                 (Some(Host::Short(id)), false) => id.to_le_bytes().to_vec(),
                 (Some(Host::Long(id)), true) => id.to_vec(),
@@ -315,12 +313,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// The Reservation Notification log page.
     pub(super) fn notification_page(&self) -> Notification {
-        self.member.notification()
+        self.shared.member.notification()
     }
 
     /// The log page was read: if there are more, reports another event.
     pub(super) fn notification_is_read(&self) {
-        if self.member.drop_notification() {
+        if self.shared.member.drop_notification() {
             self.event(wire::nvme::event::AsyncEvent::RESERVATION);
         }
     }
@@ -328,11 +326,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Task that reports events of other controllers to the host.
     pub(super) async fn tell_of_others(self: std::rc::Rc<Self>) {
         loop {
-            let version = self.member.posted.version();
-            for event in self.member.take_events() {
+            let version = self.shared.member.posted.version();
+            for event in self.shared.member.take_events() {
                 self.event(event);
             }
-            self.member.posted.changed(&self.rt, version).await;
+            self.shared.member.posted.changed(&self.rt, version).await;
         }
     }
 }

@@ -27,7 +27,7 @@ use zerocopy::FromZeros;
 
 use super::access::Door;
 use super::self_test::Ended;
-use super::slot::Cut;
+use super::slot::{Cut, Slot};
 use super::{Controller, DEALLOCATE_BYTES, PIECE_BYTES};
 
 /// Record in the label, bytes: status, command, completed passes, and whether the medium is unwritten since.
@@ -171,13 +171,13 @@ fn is_allowed(command: &Command) -> bool {
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     fn sanitizing(&self) -> &Sanitizing {
-        &self.namespaces.sanitizing
+        &self.shared.namespaces.sanitizing
     }
 
     /// SANICAP. There is no encryption, so no crypto erase; flash pages cannot be overwritten. Blocks that
     /// are not deallocated keep the data of the last pass.
     pub(super) fn sanitizing_capabilities(&self) -> u32 {
-        match self.media.purge() {
+        match self.media.capabilities().purge {
             Purge::Whole(_) => sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS,
             Purge::ByBlock => {
                 sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS
@@ -217,7 +217,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             _ if exits => return Ok(0),
             _ => {}
         }
-        self.namespaces.must_be_settled()?;
+        self.shared.namespaces.must_be_settled()?;
         self.pass_all()?;
         self.end_self_test(Ended::BySanitize, |_| true);
         self.sanitizing().clean.set(false);
@@ -230,10 +230,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Sets and stores the state; restores the previous one if that fails.
     fn stand(&self, record: Record) -> Result<(), Status> {
         let before = self.sanitizing().record.replace(record);
-        self.namespaces.shut_doors();
-        self.namespaces.keep(&*self.media).map_err(|error| {
+        self.shared.namespaces.shut_doors();
+        self.shared.namespaces.keep(&*self.media).map_err(|error| {
             self.sanitizing().record.set(before);
-            self.namespaces.shut_doors();
+            self.shared.namespaces.shut_doors();
             self.failed(error)
         })
     }
@@ -243,7 +243,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             let version = self.sanitizing().changed.version();
             let Record { stands, what, .. } = self.sanitizing().record.get();
-            if stands != Stands::UnderWay || !self.members.is_first(&self.member) {
+            if stands != Stands::UnderWay || !self.shared.members.is_first(&self.shared.member) {
                 self.sanitizing().changed.changed(&self.rt, version).await;
                 continue;
             }
@@ -257,23 +257,29 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 // Treated as failed; restarts after a power cut.
                 self.sanitizing().clean.set(false);
                 self.sanitizing().record.set(Record { stands: Stands::Failed, ..record });
-                self.namespaces.shut_doors();
+                self.shared.namespaces.shut_doors();
             }
             self.rt.log("device", "sanitized", stands as u64, 0);
-            self.members.all().iter().for_each(|one| one.tell(&self.rt, AsyncEvent::SANITIZED));
+            self.shared
+                .members
+                .all()
+                .iter()
+                .for_each(|one| one.tell(&self.rt, AsyncEvent::SANITIZED));
         }
     }
 
     /// Cancels the I/O commands that were already admitted, and waits until they have no further effect.
     async fn drain_io(&self) {
-        let inside =
-            |slot: &super::Slot| slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN);
+        let inside = |slot: &Slot| slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN);
         let why = Cut::With(Status::SANITIZE_IN_PROGRESS);
-        self.members.drain(&self.rt, why, |_, slot| inside(slot) && !slot.completing.get()).await;
+        self.shared
+            .members
+            .drain(&self.rt, why, |_, slot| inside(slot) && !slot.completing.get())
+            .await;
     }
 
     async fn cleanse(&self, what: Sanitize) -> Result<(), Status> {
-        self.media.ready().await;
+        media::ready(&*self.media).await;
         let overwrites = if what.action == SanitizeAction::Overwrite { what.passes } else { 0 };
         let erases = overwrites == 0 || !what.keep_allocated;
         let steps = u32::from(overwrites) + u32::from(erases);
@@ -288,7 +294,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let record = self.sanitizing().record.get();
             self.stand(Record { passes: pass + 1, ..record })?;
         }
-        if let Some(whole) = self.media.purge().whole() {
+        if let Some(whole) = self.media.capabilities().purge.whole() {
             self.erase_at_once(whole).await?;
         } else if erases {
             let step = (steps - 1, steps);
@@ -304,7 +310,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.sanitizing().progress.set(progress.min(65_535) as u16);
         };
         whole.erase(&mut progress).await.map_err(|error| self.failed(error))?;
-        self.namespaces.marks.clear_all();
+        self.shared.namespaces.marks.clear_all();
         Ok(())
     }
 
@@ -321,7 +327,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         while block < all {
             let at = Extent { block, blocks: most.min(all - block) as u32 };
             each(at).await.map_err(|error| self.failed(error))?;
-            self.namespaces.marks.clear(at);
+            self.shared.namespaces.marks.clear(at);
             block += u64::from(at.blocks);
             let done = u128::from(all) * u128::from(step) + u128::from(block);
             let progress = done * 65_536 / (u128::from(all) * u128::from(steps));
@@ -340,7 +346,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     #[cold]
     fn mark_dirty_for_good(&self) -> Result<(), Status> {
         self.sanitizing().clean.set(false);
-        self.namespaces.keep(&*self.media).map_err(|error| {
+        self.shared.namespaces.keep(&*self.media).map_err(|error| {
             self.sanitizing().clean.set(true);
             self.failed(error)
         })
@@ -348,7 +354,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     pub(super) fn sanitize_page(&self) -> SanitizeStatus {
         let mut page = self.sanitizing().page();
-        if let Some(time) = self.media.purge().whole().and_then(|whole| whole.erase_time()) {
+        if let Some(time) =
+            self.media.capabilities().purge.whole().and_then(|whole| whole.erase_time())
+        {
             let seconds = time.0.div_ceil(Span::s(1).0).min(u64::from(u32::MAX) - 1);
             page.times[SanitizeStatus::BLOCK_ERASE] = (seconds as u32).into();
         }

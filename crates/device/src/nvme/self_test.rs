@@ -92,47 +92,47 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
             self.active_at(nsid)?;
         }
-        if self.self_tests.running.get().is_some() {
+        if self.health.self_tests.running.get().is_some() {
             return Err(Status::SELF_TEST_IN_PROGRESS);
         }
-        self.self_tests.running.set(Some(Running { test, nsid, percent: 0, stop: None }));
-        self.self_tests.changed.notify(&self.rt);
+        self.health.self_tests.running.set(Some(Running { test, nsid, percent: 0, stop: None }));
+        self.health.self_tests.changed.notify(&self.rt);
         Ok(0)
     }
 
     /// Requests the end of a test of a matching namespace.
     pub(super) fn end_self_test(&self, why: Ended, of: impl Fn(Nsid) -> bool) {
-        let running = self.self_tests.running.get();
+        let running = self.health.self_tests.running.get();
         if let Some(running) = running.filter(|running| of(running.nsid)) {
             let stop = running.stop.or(Some(why));
-            self.self_tests.running.set(Some(Running { stop, ..running }));
-            self.self_tests.changed.notify(&self.rt);
+            self.health.self_tests.running.set(Some(Running { stop, ..running }));
+            self.health.self_tests.changed.notify(&self.rt);
         }
     }
 
     /// A controller-level reset ends short tests; extended ones continue (5.8.1, 5.8.2).
     pub(super) fn reset_ends_self_test(&self) {
         let short = |running: &Running| running.test == SelfTest::Short;
-        if self.self_tests.running.get().as_ref().is_some_and(short) {
+        if self.health.self_tests.running.get().as_ref().is_some_and(short) {
             self.end_self_test(Ended::ByReset, |_| true);
         }
     }
 
     async fn until_no_self_test(&self) {
         loop {
-            let version = self.self_tests.changed.version();
-            if self.self_tests.running.get().is_none() {
+            let version = self.health.self_tests.changed.version();
+            if self.health.self_tests.running.get().is_none() {
                 return;
             }
-            self.self_tests.changed.changed(&self.rt, version).await;
+            self.health.self_tests.changed.changed(&self.rt, version).await;
         }
     }
 
     pub(super) async fn run_self_tests(self: Rc<Self>) {
         loop {
-            let version = self.self_tests.changed.version();
-            let Some(running) = self.self_tests.running.get() else {
-                self.self_tests.changed.changed(&self.rt, version).await;
+            let version = self.health.self_tests.changed.version();
+            let Some(running) = self.health.self_tests.running.get() else {
+                self.health.self_tests.changed.changed(&self.rt, version).await;
                 continue;
             };
             let done = match race(self.examine(running), self.stopped()).await {
@@ -140,19 +140,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 Either::Second(why) => (why, None),
             };
             self.note_self_test(running, done);
-            self.self_tests.running.set(None);
-            self.self_tests.changed.notify(&self.rt);
+            self.health.self_tests.running.set(None);
+            self.health.self_tests.changed.notify(&self.rt);
         }
     }
 
     /// Waits until the end of the test is requested.
     async fn stopped(&self) -> Ended {
         loop {
-            let version = self.self_tests.changed.version();
-            if let Some(why) = self.self_tests.running.get().and_then(|running| running.stop) {
+            let version = self.health.self_tests.changed.version();
+            if let Some(why) = self.health.self_tests.running.get().and_then(|running| running.stop)
+            {
                 return why;
             }
-            self.self_tests.changed.changed(&self.rt, version).await;
+            self.health.self_tests.changed.changed(&self.rt, version).await;
         }
     }
 
@@ -176,9 +177,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                     return (Ended::Failed, Some(fault));
                 }
                 let done = 100 * (number * pieces + piece + 1) / all;
-                if let Some(now) = self.self_tests.running.get() {
+                if let Some(now) = self.health.self_tests.running.get() {
                     let percent = done.min(99) as u8;
-                    self.self_tests.running.set(Some(Running { percent, ..now }));
+                    self.health.self_tests.running.set(Some(Running { percent, ..now }));
                 }
                 self.rt.yield_now().await;
             }
@@ -204,12 +205,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             (result.nsid, result.failing_lba) = (nsid.0.into(), lba.into());
             (result.code_type, result.code) = ((status.bits() >> 8 & 7) as u8, status.code());
         }
-        let mut results = self.self_tests.results.borrow_mut();
+        let mut results = self.health.self_tests.results.borrow_mut();
         results.truncate(SelfTestLog::RESULTS - 1);
         results.push_front(result);
     }
 
     pub(super) fn self_test_page(&self) -> Vec<u8> {
-        self.self_tests.page().as_bytes().to_vec()
+        self.health.self_tests.page().as_bytes().to_vec()
     }
 }

@@ -141,13 +141,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// effect from their next change on.
     pub(super) async fn configure_shadows(&self, data: DataPointer) -> Result<u32, Status> {
         let (prp1, prp2) = data.prps()?;
-        let page_bytes = self.settings.get().page_bytes();
+        let page_bytes = self.registers.settings.get().page_bytes();
         if [prp1, prp2].iter().any(|at| at.page_offset(page_bytes) != 0) {
             return Err(Status::INVALID_FIELD);
         }
-        self.shadows.reset();
-        self.shadows.at.set((prp1, prp2));
-        let queues = self.sqs.borrow().len() as u16;
+        self.queues.shadows.reset();
+        self.queues.shadows.at.set((prp1, prp2));
+        let queues = self.queues.sqs.borrow().len() as u16;
         for qid in (0..queues).map(QueueId) {
             for bell in [Bell::Tail(qid), Bell::Head(qid)] {
                 if self.shadow_of(bell).is_some() {
@@ -157,7 +157,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 }
             }
         }
-        self.shadows.on.set(true);
+        self.queues.shadows.on.set(true);
         Ok(0)
     }
 
@@ -172,7 +172,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn first_of(&self, bell: Bell) -> Result<Shadow, Status> {
-        if !self.shadows.are_on() {
+        if !self.queues.shadows.are_on() {
             return Ok(Shadow::default());
         }
         let seen = self.ask_and_look(bell, 0).await.map_err(of_dma)?;
@@ -181,7 +181,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Requests a register write for changes from `known`, then reads the shadow.
     async fn ask_and_look(&self, bell: Bell, known: u32) -> Result<u32, DmaError> {
-        let (shadows, asked) = self.shadows.at.get();
+        let (shadows, asked) = self.queues.shadows.at.get();
         let offset = u64::from(bell.register() - DOORBELLS);
         let place = |base: BusAddr| BusAddr(base.0.wrapping_add(offset));
         self.port.publish(place(asked), &known.to_le_bytes(), false)?;
@@ -194,34 +194,38 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn shadow_of(&self, bell: Bell) -> Option<Shadow> {
         let at = usize::from(bell.qid().0);
         match bell {
-            Bell::Tail(_) => self.sqs.borrow()[at].as_ref().map(|sq| sq.shadow),
-            Bell::Head(_) => self.cqs.borrow()[at].as_ref().map(|cq| cq.shadow),
+            Bell::Tail(_) => self.queues.sqs.borrow()[at].as_ref().map(|sq| sq.shadow),
+            Bell::Head(_) => self.queues.cqs.borrow()[at].as_ref().map(|cq| cq.shadow),
         }
     }
 
     fn set_shadow(&self, bell: Bell, shadow: Shadow) {
         let at = usize::from(bell.qid().0);
         match bell {
-            Bell::Tail(_) => self.sqs.borrow_mut()[at].iter_mut().for_each(|sq| sq.shadow = shadow),
-            Bell::Head(_) => self.cqs.borrow_mut()[at].iter_mut().for_each(|cq| cq.shadow = shadow),
+            Bell::Tail(_) => {
+                self.queues.sqs.borrow_mut()[at].iter_mut().for_each(|sq| sq.shadow = shadow)
+            }
+            Bell::Head(_) => {
+                self.queues.cqs.borrow_mut()[at].iter_mut().for_each(|cq| cq.shadow = shadow)
+            }
         }
     }
 
     /// Wakes the task that reads shadows.
     pub(super) fn notice_shadow(&self) {
-        if !self.shadows.due.replace(true) {
-            self.shadows.noticed.notify(&self.rt);
+        if !self.queues.shadows.due.replace(true) {
+            self.queues.shadows.noticed.notify(&self.rt);
         }
     }
 
     /// Task that reads shadows, one at a time.
     pub(super) async fn look_at_shadows(self: Rc<Self>) {
         loop {
-            let version = self.shadows.noticed.version();
-            self.shadows.due.set(false);
+            let version = self.queues.shadows.noticed.version();
+            self.queues.shadows.due.set(false);
             match self.next_due() {
                 Some(bell) => self.look_at(bell).await,
-                None => self.shadows.noticed.changed(&self.rt, version).await,
+                None => self.queues.shadows.noticed.changed(&self.rt, version).await,
             }
         }
     }
@@ -229,31 +233,34 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A shadow to read: of an empty or full queue, or of one with a register write and a possibly unused
     /// shadow.
     fn next_due(&self) -> Option<Bell> {
-        if !self.shadows.are_on() || !self.ready.get() {
+        if !self.queues.shadows.are_on() || !self.registers.ready.get() {
             return None;
         }
-        let dry = |(qid, sq): (u16, &Option<super::Sq>)| {
+        let sqs = self.queues.sqs.borrow();
+        let dry = (0..).zip(sqs.iter()).find_map(|(qid, sq)| {
             let sq = sq.as_ref().filter(|sq| !sq.deleting)?;
             let tail = self.port.load(sq.tail_doorbell);
             sq.shadow.is_due(tail, tail != sq.head).then_some(Bell::Tail(QueueId(qid)))
+        });
+        let cqs = self.queues.cqs.borrow();
+        let full = || {
+            (0..).zip(cqs.iter()).find_map(|(qid, cq)| {
+                let cq = cq.as_ref().filter(|cq| cq.is_waited_for)?;
+                let head = self.port.load(cq.head_doorbell);
+                cq.shadow.is_due(head, head != cq.head()).then_some(Bell::Head(QueueId(qid)))
+            })
         };
-        let full = |(qid, cq): (u16, &Option<super::Cq>)| {
-            let cq = cq.as_ref().filter(|cq| cq.is_waited_for)?;
-            let head = self.port.load(cq.head_doorbell);
-            cq.shadow.is_due(head, head != cq.head()).then_some(Bell::Head(QueueId(qid)))
-        };
-        let of_dry = (0..).zip(self.sqs.borrow().iter()).find_map(dry);
-        of_dry.or_else(|| (0..).zip(self.cqs.borrow().iter()).find_map(full))
+        dry.or_else(full)
     }
 
     async fn look_at(&self, bell: Bell) {
-        let (life, register) = (self.shadows.life.get(), bell.register());
+        let (life, register) = (self.queues.shadows.life.get(), bell.register());
         let known = self.port.load(register);
-        self.shadows.looking.set(Some(bell.qid()));
+        self.queues.shadows.looking.set(Some(bell.qid()));
         let value = self.ask_and_look(bell, known).await;
-        self.shadows.looking.set(None);
-        self.quiet.notify(&self.rt);
-        if life != self.shadows.life.get() {
+        self.queues.shadows.looking.set(None);
+        self.slots.quiet.notify(&self.rt);
+        if life != self.queues.shadows.life.get() {
             // The identifier may belong to another queue now, or to none.
             return;
         }

@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::ops::Range;
+use std::ops::{Index, Range};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
 use bus::{DevicePort, Segment};
 use media::{Extent, Media};
-use runtime::{Rt, Time};
+use runtime::{Pool, Rt, Signal, Time};
 use wire::nvme::dsm::Context;
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::sgl::Descriptor;
@@ -17,7 +17,7 @@ use wire::nvme::status::Status;
 use wire::{CommandId, Nsid, QueueId};
 use zerocopy::little_endian::U64;
 
-use super::{Controller, QueueKind};
+use super::{ADMIN_SLOTS, Controller};
 use crate::faults::{Effect, Order};
 use crate::meter::Kind;
 use crate::worker::{Worker, or_cut};
@@ -100,6 +100,61 @@ pub(super) struct Slot {
     pub after: Cell<Effect>,
 }
 
+/// The admin queue, or an I/O queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueKind {
+    Admin,
+    Io,
+}
+
+impl QueueKind {
+    pub fn of(qid: QueueId) -> QueueKind {
+        if qid == QueueId::ADMIN { QueueKind::Admin } else { QueueKind::Io }
+    }
+}
+
+/// The slots, by number: first those for admin commands.
+pub(super) struct Slots {
+    table: Rc<[Slot]>,
+    idle: Pool<u16>,
+    idle_admin: Pool<u16>,
+    /// Notified when a slot of any controller of the subsystem becomes idle.
+    pub quiet: Rc<Signal>,
+}
+
+impl Slots {
+    pub fn new(table: Rc<[Slot]>, quiet: Rc<Signal>) -> Slots {
+        let all = table.len() as u16;
+        Slots {
+            table,
+            idle: Pool::new((ADMIN_SLOTS..all).rev()),
+            idle_admin: Pool::new((0..ADMIN_SLOTS).rev()),
+            quiet,
+        }
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Slot> {
+        self.table.iter()
+    }
+
+    /// Those that are free for commands of such a queue.
+    pub fn idle(&self, kind: QueueKind) -> &Pool<u16> {
+        match kind {
+            QueueKind::Admin => &self.idle_admin,
+            QueueKind::Io => &self.idle,
+        }
+    }
+}
+
+impl Index<u16> for Slots {
+    type Output = Slot;
+
+    #[inline]
+    fn index(&self, number: u16) -> &Slot {
+        &self.table[usize::from(number)]
+    }
+}
+
 impl Slot {
     /// Gives a command to the slot's task.
     #[inline]
@@ -159,7 +214,7 @@ pub(super) enum Outcome {
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Task of a slot: executes one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
-        let slot = &self.slots[usize::from(number)];
+        let slot = &self.slots[number];
         loop {
             slot.given().await;
             let job = slot.job.get();
@@ -186,7 +241,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 }
                 slot.only_silently();
                 slot.completing.set(true);
-                self.quiet.notify(&self.rt);
+                self.slots.quiet.notify(&self.rt);
                 if let Some(first) = slot.first.take() {
                     Box::pin(self.tell_first(slot, &job, first)).await;
                 }
@@ -204,7 +259,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             slot.cut.set(None);
             self.unclaim(slot);
             self.give_slot(QueueKind::of(job.qid), number);
-            self.quiet.notify(&self.rt);
+            self.slots.quiet.notify(&self.rt);
         }
     }
 
@@ -221,10 +276,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn execute(&self, number: u16, job: &Job) -> Outcome {
-        if self.power.gate.get() && job.qid != QueueId::ADMIN && self.is_held_by_power() {
+        if self.features.power.gate.get() && job.qid != QueueId::ADMIN && self.is_held_by_power() {
             Box::pin(self.awake()).await;
         }
-        self.port.spend(self.costs.parse).await;
+        self.port.spend(self.stages.parse).await;
         let injected =
             if self.faults.is_on() { Box::pin(self.injected(number, job)).await } else { None };
         let outcome = match (injected, QueueKind::of(job.qid)) {
@@ -242,7 +297,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         };
         match outcome {
             Outcome::Done(status, result) if !status.is_ok() => {
-                let specific = self.slots[usize::from(number)].specific.take();
+                let specific = self.slots[number].specific.take();
                 Outcome::Done(self.note_error(job, status, specific), result)
             }
             outcome => outcome,

@@ -43,7 +43,18 @@ pub(super) struct Members {
     /// Exclusive claims of fused commands.
     pub alone: Alone,
     /// Notified when a slot of any controller becomes idle.
-    quiet: Rc<Signal>,
+    pub quiet: Rc<Signal>,
+}
+
+/// The subsystem as one controller has it.
+pub(super) struct Shared {
+    pub namespaces: Rc<Namespaces>,
+    pub members: Rc<Members>,
+    /// State visible to the other controllers, and this one's bit in a controller mask (next field).
+    pub member: Rc<Member>,
+    pub bit: u8,
+    /// Its thread among several; `None`: the only one.
+    pub place: Option<ThreadPlace>,
 }
 
 /// State of a controller that others access.
@@ -227,14 +238,8 @@ impl<M: Media> Subsystem<M> {
         place: Option<ThreadPlace>,
     ) -> Rc<Controller<P, M>> {
         let member = self.members.join(id, options.slots + ADMIN_SLOTS);
-        let shared = super::Shared {
-            media: self.media.clone(),
-            namespaces: self.namespaces.clone(),
-            quiet: self.members.quiet.clone(),
-            members: self.members.clone(),
-            member,
-            place,
-        };
-        Controller::start_in(port, options, faults, shared)
+        let (namespaces, members) = (self.namespaces.clone(), self.members.clone());
+        let shared = Shared { namespaces, members, bit: member.bit(), member, place };
+        Controller::start_in(port, self.media.clone(), options, faults, shared)
     }
 }

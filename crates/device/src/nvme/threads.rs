@@ -33,9 +33,9 @@ use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, QueueId};
 
 use super::Controller;
-use super::counters::Counters;
 use super::errors::ErrorLog;
 use super::queue::{Cq, Sq};
+use crate::counters::Counters;
 
 /// State that the threads of one controller share.
 pub struct Threads {
@@ -229,35 +229,16 @@ impl ThreadPlace {
     }
 }
 
-/// Queues that the first thread has given to others.
-#[derive(Default)]
-pub(super) struct Given {
-    pub cqs: Vec<QueueId>,
-    /// Submission queues, each with its completion queue.
-    pub sqs: Vec<(QueueId, QueueId)>,
-}
-
-impl Given {
-    pub fn has_cq(&self, qid: QueueId) -> bool {
-        self.cqs.contains(&qid)
-    }
-
-    /// The completion queue of a submission queue.
-    pub fn cq_of(&self, qid: QueueId) -> Option<QueueId> {
-        self.sqs.iter().find(|(sq, _)| *sq == qid).map(|(_, cq)| *cq)
-    }
-}
-
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// The thread that is to serve this completion queue and its submission queues; `None`: this one.
     pub(super) fn thread_of(&self, cqid: QueueId) -> Option<usize> {
-        self.place.as_ref()?.elsewhere(cqid)
+        self.shared.place.as_ref()?.elsewhere(cqid)
     }
 
     /// True for a controller that is not the one of the first thread.
     #[inline]
     pub(super) fn is_other(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| !place.is_first())
+        self.shared.place.as_ref().is_some_and(|place| !place.is_first())
     }
 
     /// Orders something of another thread, and waits for the result.
@@ -265,7 +246,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// # Errors
     /// The thread has ended.
     pub(super) async fn order(&self, to: usize, what: What) -> Result<u32, Status> {
-        let threads = &self.place.as_ref().expect("there are others").threads;
+        let threads = &self.shared.place.as_ref().expect("there are others").threads;
         let order = threads.post(to, what);
         self.port.check_again();
         let result = || match order.result.load(Ordering::Acquire) {
@@ -280,7 +261,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Orders the same of all other threads, and waits until all have done it or ended.
     pub(super) async fn order_all(&self, what: impl Fn() -> What) {
-        let Some(place) = self.place.as_ref().filter(|place| place.is_first()) else { return };
+        let Some(place) = self.shared.place.as_ref().filter(|place| place.is_first()) else {
+            return;
+        };
         for to in place.threads.others() {
             let _ = self.order(to, what()).await;
         }
@@ -288,7 +271,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// An error that no completion can report: the first thread tells the others, another one the first.
     pub(super) fn fail_all(&self) {
-        let Some(place) = &self.place else { return };
+        let Some(place) = &self.shared.place else { return };
         match place.is_first() {
             true => place.threads.others().for_each(|to| {
                 place.threads.post(to, What::Halt);
@@ -300,18 +283,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// A doorbell has an invalid value.
     pub(super) fn tell_bad_doorbell(&self) {
-        match &self.place {
+        match &self.shared.place {
             Some(place) if !place.is_first() => {
                 place.report(Report::BadDoorbell);
                 self.port.check_again();
             }
-            _ => self.events.borrow_mut().note(AsyncEvent::INVALID_DOORBELL_VALUE),
+            _ => self.health.events.borrow_mut().note(AsyncEvent::INVALID_DOORBELL_VALUE),
         }
     }
 
     /// Drops reports of the time before a reset, of which the host must hear nothing.
     pub(super) fn drop_reports(&self) {
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.shared.place {
             place.threads.reports.store(0, Ordering::Release);
         }
     }
@@ -319,7 +302,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Takes the reports of other threads.
     #[inline]
     pub(super) fn take_reports(&self) {
-        if let Some(place) = &self.place
+        if let Some(place) = &self.shared.place
             && place.threads.reports.load(Ordering::Relaxed) != 0
         {
             self.act_on(place.threads.reports.swap(0, Ordering::AcqRel));
@@ -331,7 +314,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if reports & Report::BadDoorbell as u32 != 0 {
             self.tell_bad_doorbell();
         }
-        if reports & Report::Failed as u32 != 0 && self.ready.get() {
+        if reports & Report::Failed as u32 != 0 && self.registers.ready.get() {
             self.fail("on another thread", 0);
         }
     }
@@ -339,9 +322,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Serves the queues of a thread that is not the first, until the first thread ends its part. Then its
     /// owner stops the controller, drops its tasks, and drops its [`DeviceThread`].
     pub async fn serve_queues(self: &Rc<Self>) {
-        let place = self.place.as_ref().expect("a controller of one of several threads");
+        let place = self.shared.place.as_ref().expect("a controller of one of several threads");
         loop {
-            let version = self.control_written.version();
+            let version = self.registers.control_written.version();
             while let Some(order) = place.next_order() {
                 if matches!(order.what, What::End) {
                     return;
@@ -353,26 +336,26 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                     controller.port.check_again();
                 });
             }
-            self.control_written.changed(&self.rt, version).await;
+            self.registers.control_written.changed(&self.rt, version).await;
         }
     }
 
     async fn perform(&self, what: &What) -> u32 {
         match what {
             What::Enable(cc) => {
-                self.settings.set(*cc);
-                self.ready.set(true);
+                self.registers.settings.set(*cc);
+                self.registers.ready.set(true);
             }
             What::Disable => self.forget_queues().await,
             What::ShutDown => self.stop_commands().await,
-            What::Halt => self.ready.set(false),
+            What::Halt => self.registers.ready.set(false),
             What::CreateCq { create, base } => self.create_cq_here(create, *base),
             What::CreateSq { create, base } => self.create_sq_here(create, *base, Priority::Medium),
-            What::DeleteCq(qid) => self.cqs.borrow_mut()[usize::from(qid.0)] = None,
+            What::DeleteCq(qid) => self.queues.cqs.borrow_mut()[usize::from(qid.0)] = None,
             What::DeleteSq(qid) => return u32::from(self.end_sq(*qid).await.is_err()),
             What::Abort(sqid, cid) => return self.abort_here(*sqid, *cid).await,
             What::Set(feature) => {
-                let set = self.features.borrow_mut().set(*feature);
+                let set = self.features.values.borrow_mut().set(*feature);
                 debug_assert!(set.is_ok(), "the first thread has checked it");
                 self.coalesce(*feature);
             }

@@ -25,10 +25,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         self.claim(number, extent).await;
-        let marks = &self.namespaces.marks;
+        let marks = &self.shared.namespaces.marks;
         let before = marks.windows();
         marks.mark(extent)?;
-        self.namespaces.keep(&*self.media).map_err(|error| {
+        self.shared.namespaces.keep(&*self.media).map_err(|error| {
             marks.as_before(before);
             self.failed(error)
         })
@@ -37,16 +37,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Checks that none of these blocks is marked.
     #[inline]
     pub(super) fn must_be_readable(&self, at: Extent) -> Result<(), Status> {
-        if self.namespaces.marks.hold(at) { Err(Status::UNRECOVERED_READ_ERROR) } else { Ok(()) }
+        if self.shared.namespaces.marks.hold(at) {
+            Err(Status::UNRECOVERED_READ_ERROR)
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes all earlier writes durable.
     pub(super) async fn flush(&self) -> Result<(), Status> {
-        let written = self.namespaces.marks.written();
+        let written = self.shared.namespaces.marks.written();
         self.media.flush().await.map_err(|error| self.failed(error))?;
         if let Some(written) = written {
-            self.namespaces.marks.settle(written);
-            self.namespaces.keep(&*self.media).map_err(|error| self.failed(error))?;
+            self.shared.namespaces.marks.settle(written);
+            self.shared.namespaces.keep(&*self.media).map_err(|error| self.failed(error))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Contents that are random before they are written, as those of an encrypted drive look: a keyed function of
 //! the offset, which takes no memory.
 
-use super::sparse::{LEAF_BYTES, Sparse};
+use super::slabs::LEAF_BYTES;
+use super::sparse::Sparse;
 
 /// Bytes generated at once, on the stack.
 const CHUNK: usize = 4096;

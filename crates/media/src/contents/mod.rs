@@ -54,8 +54,8 @@ pub const CAPACITY_BYTES_MAX: u64 = 1 << 50;
 
 const _: () = {
     // A run of stamps never crosses a leaf, nor does a block in memory.
-    assert!(sparse::LEAF_BYTES.is_multiple_of(4096));
-    assert!(sparse::LEAF_BYTES.is_multiple_of(STAMP_BYTES));
+    assert!(slabs::LEAF_BYTES.is_multiple_of(4096));
+    assert!(slabs::LEAF_BYTES.is_multiple_of(STAMP_BYTES));
     assert!(CAPACITY_BYTES_MAX <= i64::MAX as u64);
 };
 

@@ -11,8 +11,11 @@
 
 use memmap2::MmapMut;
 
-use super::sparse::LEAF_BYTES;
 use crate::huge;
+
+/// Bytes per leaf: the unit of allocation, and the longest run.
+pub(super) const LEAF_BYTES: usize = 1 << LEAF_LOG2;
+pub(super) const LEAF_LOG2: u32 = 16;
 
 const LEAVES: usize = 1 << LEAVES_LOG2;
 const LEAVES_LOG2: u32 = 9;

@@ -12,11 +12,7 @@
 //! There is no hashing, hence no rehashing in the middle of a run, and the cost of an access does not depend
 //! on earlier ones.
 
-use super::slabs::{Leaf, LeafId, Slabs};
-
-/// Bytes per leaf: the unit of allocation, and the longest run.
-pub(super) const LEAF_BYTES: usize = 1 << LEAF_LOG2;
-const LEAF_LOG2: u32 = 16;
+use super::slabs::{LEAF_BYTES, LEAF_LOG2, Leaf, LeafId, Slabs};
 
 /// Leaves per shelf. With 2,048, a touched leaf costs at worst an eighth of itself in shelf (8 KiB), and 4
 /// TiB need 32,768 shelf pointers (256 KiB). Fewer leaves per shelf would let the pointers outgrow a

@@ -23,7 +23,7 @@ use runtime::{Key, Rt, Time, Waits, stage};
 
 use crate::banked::{Banked, Pace};
 use crate::contents::Contents;
-use crate::{BlockMetadata, Extent, Media, MediaError};
+use crate::{Capabilities, Extent, Media, MediaError};
 
 /// RAID 0 array of disks: the table `[medium.disks]` of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,8 +170,8 @@ impl crate::Layer for Disks {
     }
 
     // Sectors have no space for metadata.
-    fn metadata(&self) -> Option<&dyn BlockMetadata> {
-        None
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities { metadata: None, ..self.contents.capabilities() }
     }
 }
 

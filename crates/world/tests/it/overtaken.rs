@@ -5,6 +5,7 @@
 //! that data arrive by packet. Driver and controller are those of every run.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,6 +117,8 @@ impl Permuting {
 }
 
 impl DevicePort for Permuting {
+    type Direct = Infallible;
+
     fn rt(&self) -> &Rt {
         self.port.rt()
     }
@@ -154,10 +157,6 @@ impl DevicePort for Permuting {
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>> {
         self.port.fetch(at, into, entry_bytes, looks, is_new)
-    }
-
-    fn prefetch(&self, to: Segment) {
-        self.port.prefetch(to);
     }
 
     fn fence(&self) {

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bus::sim::{SimBus, SimDevice, SimHost, SimSpec};
-use bus::{DevicePort, HostPort, Masks};
+use bus::{DevicePort, HostPort, InterruptPin, Masks};
 use runtime::{Log, Rt, Span, Time};
 use testing::{clean, only, operations, plan, simulate_by, work};
 use wire::nvme::registers::{INTMC, INTMS};
@@ -60,7 +60,7 @@ struct Entries {
 
 impl Entries {
     fn drive(&self) {
-        self.device.drive_pin(self.device.load(DOORBELL) < self.posted.get());
+        self.device.drive(self.device.load(DOORBELL) < self.posted.get());
     }
 
     fn post(&self) {

@@ -1,5 +1,6 @@
 //! A device port through which a witness sees what the device does.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 
 use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
@@ -56,6 +57,8 @@ impl<W: Watch> Drop for Reading<'_, W> {
 }
 
 impl<P: DevicePort, W: Watch> DevicePort for Watched<P, W> {
+    type Direct = Infallible;
+
     fn rt(&self) -> &Rt {
         self.port.rt()
     }
@@ -104,10 +107,6 @@ impl<P: DevicePort, W: Watch> DevicePort for Watched<P, W> {
             self.witness.fetched(at, &into[..found as usize * entry_bytes]);
         }
         found
-    }
-
-    fn prefetch(&self, to: Segment) {
-        self.port.prefetch(to);
     }
 
     fn fence(&self) {

@@ -5,7 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use media::contents::{Backing, Keep, Spec};
-use media::{BlockMetadata, Contents, Extent, Heat, Labels, Media, MediaError, Metadata};
+use media::{
+    BlockMetadata, Boxed, Capabilities, Contents, Extent, Heat, Hints, Labels, Media, MediaError,
+    Metadata, Placed,
+};
 use runtime::{Rt, Signal, Span, Time};
 
 use super::flash::Flash;
@@ -163,11 +166,6 @@ impl Media for Bench {
         Ok(Time::ZERO)
     }
 
-    async fn read_placed(&self, at: Extent, places: &[u32]) -> Result<Time, MediaError> {
-        self.places.borrow_mut().push(places.to_vec());
-        self.read(at).await
-    }
-
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
         self.check(at)?;
         let contents = self.contents.borrow();
@@ -204,23 +202,47 @@ impl Media for Bench {
         done.map_err(|_| MediaError::WriteFault)
     }
 
-    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
-        assert!(block <= self.blocks && blocks <= self.blocks - block, "{blocks} from {block}");
-        self.hints.borrow_mut().push((block, blocks, heat));
-    }
-
-    fn labels(&self) -> Option<&dyn Labels> {
-        self.labelled.get().then_some(self)
-    }
-
-    fn metadata(&self) -> Option<&dyn BlockMetadata> {
-        self.metadata.get().then_some(self)
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities {
+            placed: Some(self),
+            hints: Some(self),
+            labels: self.labelled.get().then_some(self as _),
+            metadata: self.metadata.get().then_some(self as _),
+            ..Capabilities::default()
+        }
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
         self.pass().await?;
         self.flushes.set(self.flushes.get() + 1);
         Ok(())
+    }
+}
+
+impl Placed for Bench {
+    fn read_placed<'a>(
+        &'a self,
+        at: Extent,
+        places: &'a [u32],
+    ) -> Boxed<'a, Result<Time, MediaError>> {
+        self.places.borrow_mut().push(places.to_vec());
+        Box::pin(self.read(at))
+    }
+
+    fn runs_placed(
+        &self,
+        at: Extent,
+        _: &[u32],
+        put: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), MediaError> {
+        self.runs(at, put)
+    }
+}
+
+impl Hints for Bench {
+    fn hint(&self, block: u64, blocks: u64, heat: Heat) {
+        assert!(block <= self.blocks && blocks <= self.blocks - block, "{blocks} from {block}");
+        self.hints.borrow_mut().push((block, blocks, heat));
     }
 }
 

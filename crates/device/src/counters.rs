@@ -1,4 +1,4 @@
-//! Counts of completed commands, of one thread or of several.
+//! Counts of completed NVMe commands, of one thread or of several.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
