@@ -50,7 +50,7 @@ pub mod processor;
 pub mod run_recorder;
 mod run_result;
 pub mod series;
-mod shared_blocks;
+pub mod shared_blocks;
 mod simulated;
 mod threads;
 pub mod timeline;

@@ -34,6 +34,7 @@ mod run_recorder;
 mod saved_image;
 mod series;
 mod shadows;
+mod shared_blocks;
 mod stage_costs;
 mod steady;
 mod timeline;
