@@ -14,6 +14,14 @@ use world::run_recorder::register_write;
 #[derive(Clone, Default)]
 pub struct Digest(Rc<RefCell<Lines>>);
 
+/// An event log that is not whole: its file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: the event log is not whole: {error}", path.display())]
+pub struct LogError {
+    pub path: PathBuf,
+    pub error: std::io::Error,
+}
+
 #[derive(Default)]
 struct Lines {
     path: Option<PathBuf>,
@@ -43,12 +51,11 @@ impl Digest {
     ///
     /// # Errors
     /// The file could not be written.
-    pub fn finish(&self) -> Result<EventLog, String> {
+    pub fn finish(&self) -> Result<EventLog, LogError> {
         let mut lines = self.0.borrow_mut();
         let flushed = lines.file.as_mut().map_or(Ok(()), |file| file.flush());
         if let Some(error) = lines.failed.take().or(flushed.err()) {
-            let path = lines.path.as_ref().map_or(String::new(), |path| path.display().to_string());
-            return Err(format!("{path}: the event log is not whole: {error}"));
+            return Err(LogError { path: lines.path.clone().unwrap_or_default(), error });
         }
         Ok(EventLog { lines: lines.count, digest: format!("{:016x}", lines.digest) })
     }

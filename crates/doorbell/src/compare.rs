@@ -158,7 +158,7 @@ fn one(
         device: if simulated { Device::Modelled } else { Device::Thread },
         threads: 1,
         resets: 0,
-        log: digest.map(|digest| digest.finish()).transpose()?,
+        log: digest.map(|digest| digest.finish()).transpose().map_err(|error| error.to_string())?,
         register_writes: 0,
     };
     let run = context.with(&run_result);

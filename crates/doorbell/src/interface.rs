@@ -20,7 +20,7 @@ impl TypedValueParser for Named {
         value: &std::ffi::OsStr,
     ) -> Result<&'static Row, clap::Error> {
         let found = value.to_string_lossy();
-        interfaces::by_name(&found).map_err(|_| {
+        interfaces::named(&found).map_err(|_| {
             let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
             let arg = arg.map_or_else(String::new, ToString::to_string);
             error.insert(ContextKind::InvalidArg, ContextValue::String(arg));

@@ -313,7 +313,7 @@ fn one_file(
             (None, _) => None,
         };
         let run_result = watched(&spec, log.as_ref())?;
-        let log = log.map(|log| log.finish()).transpose()?;
+        let log = log.map(|log| log.finish()).transpose().map_err(|error| error.to_string())?;
         let run = spec.model(&run_result, &recordings, log);
         done.failed |= !print_errors(&spec, &run, &arguments);
         if let Some(recorder) = recorder.take_if(|_| !simulated) {

@@ -15,7 +15,7 @@ use runtime::Span;
 use serde::Deserialize;
 use workload::trace::Mapping;
 use world::engine::Progress;
-use world::interfaces::{NVME, Row, by_name};
+use world::interfaces::{NVME, Row, named};
 use world::work::Work;
 
 use crate::errors::Failure;
@@ -98,7 +98,8 @@ impl RunRequest {
         let plan = self.plan.open(self.seed)?;
         let settings = settings(&self.job_set);
         let work = self.work(&settings)?;
-        let interface = by_name(&self.interface).map_err(Failure::Request)?;
+        let interface =
+            named(&self.interface).map_err(|error| Failure::Request(error.to_string()))?;
         let recordings = report::recordings(&work)?;
         self.check_threads(&plan, interface)?;
         let spec = RunSpec {
@@ -120,7 +121,8 @@ impl RunRequest {
         // As `doorbell run --json`, so that a replay can be compared.
         let log = self.simulated.then(Digest::default);
         let run_result = spec.run(log.as_ref())?;
-        let log = log.map(|log| log.finish()).transpose().map_err(Failure::Request)?;
+        let log = log.map(|log| log.finish()).transpose();
+        let log = log.map_err(|error| Failure::Request(error.to_string()))?;
         let run = spec.model(&run_result, &recordings, log);
         Ok(report::to_json(&of_runs(self.command(&settings), vec![run])))
     }

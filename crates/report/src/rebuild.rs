@@ -8,6 +8,7 @@ use plan::{Plan, PlanErrors};
 use runtime::Span;
 use sha2::{Digest, Sha256};
 use workload::trace::Mapping;
+use world::UnknownInterface;
 use world::interfaces::{self, Row};
 use world::work::{Work, WorkError};
 
@@ -34,8 +35,8 @@ pub enum RebuildError {
     Plan(#[from] PlanErrors),
     #[error("the work in the result: {0}")]
     Work(#[from] WorkError),
-    #[error("{0}")]
-    Interface(String),
+    #[error(transparent)]
+    Interface(#[from] UnknownInterface),
     #[error("{}: cannot be read: {why}", path.display())]
     Recording { path: PathBuf, why: io::Error },
     #[error(
@@ -83,7 +84,7 @@ pub fn rebuild(run: &model::Run) -> Result<Rebuilt, RebuildError> {
             variables: pairs(&run.work.variables),
             ..work
         },
-        interface: interfaces::by_name(&run.interface).map_err(RebuildError::Interface)?,
+        interface: interfaces::named(&run.interface)?,
         resets: run.resets.requested,
         series: run.series.as_ref().map(|series| Span(series.interval_ps)),
         settings: pairs(&run.work.settings),

@@ -209,7 +209,7 @@ mod tests {
     fn address_is_served_after_all_are_listed() {
         let folder = Folder::new("listed");
         let plan = Plan::open("live", &[("medium.capacity", "16 MiB")]).expect("a plan");
-        let row = world::interfaces::by_name("nvme").expect("an interface");
+        let row = world::interfaces::named("nvme").expect("an interface");
         let clients: Vec<Client> =
             (0..6).map(|n| format!("c{n}={}+8", 8 * n).parse().expect("a client")).collect();
         let divided = Hosts::Clients { clients: &clients, device_threads: 2 };

@@ -126,7 +126,7 @@ impl Disk {
         let capacity = format!("{bytes} B");
         let sets = [("medium.capacity", capacity.as_str()), ("host.memory", "128 MiB")];
         let plan = Plan::open("live", &sets).map_err(RunError::of)?;
-        Disk::of_plan(interfaces::by_name(interface).map_err(RunError::Other)?, &plan)
+        Disk::of_plan(interfaces::named(interface).map_err(RunError::from)?, &plan)
     }
 
     /// As [`start`](Disk::start), of this plan: a built-in name or a TOML file.
@@ -135,7 +135,7 @@ impl Disk {
     /// There is no such interface or plan, or the drive does not start.
     pub fn start_by_plan(interface: &str, plan: &str) -> Result<Disk, RunError> {
         let plan = Plan::open(plan, &[]).map_err(RunError::of)?;
-        Disk::of_plan(interfaces::by_name(interface).map_err(RunError::Other)?, &plan)
+        Disk::of_plan(interfaces::named(interface).map_err(RunError::from)?, &plan)
     }
 
     /// Starts the drive of a plan in wall-clock time.

@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn shared_flag_rejected_by_single_address_front_end() {
-        let row = world::interfaces::by_name("nvme").expect("an interface");
+        let row = world::interfaces::named("nvme").expect("an interface");
         let plan = Plan::open("live", &[]).expect("a plan");
         let nbd = crate::all().find(|row| row.name == "nbd").expect("a front end");
         let refused = |addresses: &[PathBuf], hosts| {

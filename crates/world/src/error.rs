@@ -207,6 +207,31 @@ pub struct BuffersTooLarge {
     pub all: u64,
 }
 
+/// Why a running device could not be changed or copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    #[error("medium.kind: expected a medium with the table medium.timing")]
+    NoTiming,
+    #[error("medium.pace: found immediate, expected modelled")]
+    Immediate,
+    /// A key of the timing that a running drive keeps.
+    #[error("medium.timing.{0}: cannot change while the drive runs")]
+    Fixed(&'static str),
+    #[error("medium.kind: expected flash, which wears")]
+    NoFlash,
+    #[error("medium.bridge: found one, expected none: its state has no file")]
+    Bridge,
+    #[error("the flash software is on the host: expected it on the drive")]
+    HostSoftware,
+    /// Chips that cannot be copied.
+    #[error(transparent)]
+    Nand(#[from] media::nand::Error),
+    /// Blocks that cannot be copied.
+    #[error(transparent)]
+    Contents(#[from] media::contents::Error),
+}
+
 /// Why the medium of a device could not be built, filled or saved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -97,14 +97,6 @@ pub fn named(name: &str) -> Result<&'static Row, UnknownInterface> {
     })
 }
 
-/// As [`named`], with the text of the error.
-///
-/// # Errors
-/// As for [`named`].
-pub fn by_name(name: &str) -> Result<&'static Row, String> {
-    named(name).map_err(|error| error.to_string())
-}
-
 /// Registers an external interface. A name that is already registered keeps its first interface.
 pub fn add(row: &'static Row) {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);

@@ -62,7 +62,7 @@ pub mod work;
 pub use bus::link::Packets;
 pub use drive::drive;
 pub use error::{
-    BuffersTooLarge, CheckError, DriverError, MediumError, RunError, UnknownInterface,
+    BuffersTooLarge, ChangeError, CheckError, DriverError, MediumError, RunError, UnknownInterface,
 };
 pub use groups::LAYERS;
 pub use host_flash::Memory as HostMemory;

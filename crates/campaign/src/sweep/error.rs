@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use plan::PlanErrors;
 use report::RebuildError;
-use world::RunError;
 use world::work::WorkError;
+use world::{RunError, UnknownInterface};
 
 /// Most errors that are printed; the others are counted.
 const PRINTED_MAX: usize = 20;
@@ -100,8 +100,8 @@ pub enum PointError {
     Plan(#[from] PlanErrors),
     #[error(transparent)]
     Work(#[from] WorkError),
-    #[error("{0}")]
-    Interface(String),
+    #[error(transparent)]
+    Interface(#[from] UnknownInterface),
     #[error(transparent)]
     Run(#[from] RunError),
     #[error(transparent)]

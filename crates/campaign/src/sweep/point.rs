@@ -9,7 +9,7 @@ use plan::Plan;
 use report::model::{self, Command, Device, Document, Recording, SweepPoint, World};
 use report::{RunContext, recordings};
 use world::engine::Progress;
-use world::interfaces::{Row, by_name};
+use world::interfaces::{Row, named};
 use world::work::Work;
 use world::{Options, RunError, RunResult, device};
 
@@ -74,7 +74,7 @@ impl Sweep {
         let sets: Vec<_> = sets.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let (origin, text) = &self.plans[&settings.plan];
         let plan = Plan::parse_with(text, origin, &sets)?;
-        let row = by_name(&settings.interface).map_err(PointError::Interface)?;
+        let row = named(&settings.interface)?;
         let work = self.work(&settings.file, &settings.jobs)?;
         let origin = || plan.origin.clone();
         if plan.medium.contents.backing != Backing::Memory {

@@ -199,7 +199,7 @@ fn findings_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn plans_without_the_interface_and_media_in_files_are_rejected() {
     let job = work("[j]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n");
-    let dcx = interfaces::by_name("dcx").expect("an interface");
+    let dcx = interfaces::named("dcx").expect("an interface");
     let error = explain(dcx, &plan("vortex-disks", &[]), &job, EFFORT, &|_, _| {}).unwrap_err();
     assert!(
         matches!(error, ExplainError::Run(_)) && error.to_string().contains("[dcx]"),

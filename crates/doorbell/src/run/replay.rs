@@ -118,7 +118,11 @@ fn of_job(typed: &Replay, call: &Call) -> Result<bool, String> {
     let arguments = repro_arguments(name, seed, &typed.jobs, interface, resets, &typed.sets);
     let log = log(typed)?;
     let run_result = watched(&spec, Some(&log))?;
-    let run = spec.model(&run_result, &recordings, Some(log.finish()?));
+    let run = spec.model(
+        &run_result,
+        &recordings,
+        Some(log.finish().map_err(|error| error.to_string())?),
+    );
     let good = print_errors(&spec, &run, &arguments);
     super::print_runs(page, &[&run], typed.verbose);
     page.line(line(run.log.as_ref().expect("digested"), name, seed));
@@ -210,7 +214,11 @@ fn one(typed: &Replay, run: &Run) -> Result<(Run, bool), String> {
         progress: Arc::default(),
     };
     let run_result = watched(&spec, Some(&log))?;
-    let now = spec.model(&run_result, &run.work.recordings, Some(log.finish()?));
+    let now = spec.model(
+        &run_result,
+        &run.work.recordings,
+        Some(log.finish().map_err(|error| error.to_string())?),
+    );
     let good = now.jobs.iter().all(|job| job.errors == 0);
     for message in now.jobs.iter().flat_map(|job| &job.messages) {
         eprintln!("error: {message}");

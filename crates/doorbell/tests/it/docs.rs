@@ -10,7 +10,7 @@ use runtime::Log;
 use workload::job::{KEYS, Kind};
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
-use world::interfaces::{Lane, NVME, by_name};
+use world::interfaces::{Lane, NVME, named};
 use world::work::Work;
 use world::{Options, simulate};
 
@@ -221,7 +221,7 @@ fn timing_diagram(interface: &str, plan: &str) -> String {
     let plan = Plan::open(plan, filled).unwrap_or_else(|errors| panic!("{errors}"));
     let work = Work::parse(&path, &job, Mapping::default()).expect("a job");
     let options = Options { timeline: Some(1), ..Options::default() };
-    let row = by_name(interface).expect("an interface");
+    let row = named(interface).expect("an interface");
     let run_result = simulate(row, &plan, &work, options).expect("a run");
     let timeline = run_result.timeline.expect("it was asked for");
     let [request] = &timeline.requests[..] else { panic!("{interface}: one read") };

@@ -260,7 +260,7 @@ mod tests {
 
     use serde_json::{Value, json};
     use testing::Folder;
-    use world::interfaces::by_name;
+    use world::interfaces::named;
 
     use super::*;
     use crate::control::Control;
@@ -278,7 +278,7 @@ mod tests {
         let path = folder.file("p.toml", &plan("7"));
         let opened = Plan::open(&path.display().to_string(), &[]).expect("a plan");
         let control = Control::watching(opened.clone()).expect("two descriptors");
-        let row = by_name("nvme").expect("an interface");
+        let row = named("nvme").expect("an interface");
         let drive = control.add(row, Path::new("drive"), &opened, 1);
         let set = |method: &str, parameters: Value| {
             perform(&control, method, Some(&parameters)).map(drop).map_err(|failed| failed.message)
@@ -307,8 +307,7 @@ mod tests {
     ) -> Result<String, String> {
         let plan = Plan::open(plan, sets).expect("a plan");
         let control = Control::watching(plan.clone()).expect("two descriptors");
-        let drive =
-            control.add(by_name("nvme").expect("an interface"), Path::new("drive"), &plan, 1);
+        let drive = control.add(named("nvme").expect("an interface"), Path::new("drive"), &plan, 1);
         let turn = drive.turn();
         let ended = std::sync::atomic::AtomicBool::new(false);
         let answer = std::thread::scope(|scope| {

@@ -13,6 +13,7 @@ use device::life::Life;
 use device::nvme::serial_of;
 use plan::Plan;
 use runtime::{Rt, STD_CLOCK, Span, Time, WallClock};
+use world::ChangeError;
 use world::device::{Copied, Device, copy_to_file};
 use world::interfaces::Row;
 
@@ -67,7 +68,7 @@ pub(super) struct Settings {
     cuts: u32,
     save: bool,
     /// Receives the copy that is to begin.
-    copy: Option<Sender<Result<Copied, String>>>,
+    copy: Option<Sender<Result<Copied, ChangeError>>>,
     /// Program/erase cycles and years that are to be added.
     wear: Option<(u32, u32)>,
 }
@@ -296,7 +297,8 @@ impl Drive {
             asked?;
         }
         let ended = || format!("{}: the drive has ended before its copy", self.name);
-        let copied = begun.try_recv().map_err(|_| ended())??;
+        let copied = begun.try_recv().map_err(|_| ended())?;
+        let copied = copied.map_err(|error| error.to_string())?;
         let bytes = copy_to_file(copied, path).map_err(|error| error.to_string())?;
         let number = lives::drawn().map_err(|error| error.to_string())?;
         Life::found(path, number).map_err(|error| error.to_string())?;
@@ -500,10 +502,11 @@ impl Drive {
         }
         let mut failed = None;
         if !settings.times.is_empty() {
-            failed = device.retime(&settings.plan).err();
+            failed = device.retime(&settings.plan).err().map(|error| error.to_string());
         }
         if let Some((cycles, years)) = settings.wear.take() {
-            failed = failed.or(device.wear_out(cycles, years).err());
+            let worn = device.wear_out(cycles, years).map_err(|error| error.to_string());
+            failed = failed.or(worn.err());
         }
         self.place(0).posted().failed = failed;
         let Settings { paused, powered, .. } = *settings;
@@ -540,7 +543,7 @@ struct Next {
     paused: bool,
     powered: bool,
     save: bool,
-    copy: Option<Sender<Result<Copied, String>>>,
+    copy: Option<Sender<Result<Copied, ChangeError>>>,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use plan::Plan;
 use runtime::Rt;
 
 use super::{Device, DeviceBacking, Medium};
-use crate::error::{MediumError, RunError};
+use crate::error::{ChangeError, MediumError, RunError};
 
 /// A copy of a device that has begun, with the state of that moment.
 pub enum Copied {
@@ -28,24 +28,19 @@ impl Device {
     ///
     /// # Errors
     /// There is no file that could hold a copy.
-    pub fn copy(&self) -> Result<Copied, String> {
+    pub fn copy(&self) -> Result<Copied, ChangeError> {
         match &self.backing {
             DeviceBacking::Medium(Medium::Blocks(blocks)) => {
                 let (to, chunks): (Sender<Chunk>, _) = channel();
                 let copied = blocks.with_contents(|contents| contents.begin_copy(to));
-                let copied = copied.map_err(|error| error.to_string())?;
-                Ok(Copied::Blocks(copied, chunks))
+                Ok(Copied::Blocks(copied?, chunks))
             }
             DeviceBacking::Medium(Medium::Flash { drive, chips }) => {
-                let nand = chips.fork().map_err(|error| error.to_string())?;
+                let nand = chips.fork()?;
                 Ok(Copied::Flash(Box::new(nand), media::Labels::label(&**drive)))
             }
-            DeviceBacking::Medium(Medium::Bridged { .. }) => {
-                Err("medium.bridge: found one, expected none: its state has no file".into())
-            }
-            DeviceBacking::Bare(_) => {
-                Err("the flash software is on the host: expected it on the drive".into())
-            }
+            DeviceBacking::Medium(Medium::Bridged { .. }) => Err(ChangeError::Bridge),
+            DeviceBacking::Bare(_) => Err(ChangeError::HostSoftware),
         }
     }
 
@@ -63,10 +58,10 @@ impl Device {
     ///
     /// # Errors
     /// The medium is not flash.
-    pub fn wear_out(&self, cycles: u32, years: u32) -> Result<(), String> {
+    pub fn wear_out(&self, cycles: u32, years: u32) -> Result<(), ChangeError> {
         let chips = self.chips();
         if chips.is_empty() {
-            return Err("medium.kind: expected flash, which wears".into());
+            return Err(ChangeError::NoFlash);
         }
         chips.iter().for_each(|chips| chips.wear_out(cycles, years));
         Ok(())

@@ -4,6 +4,7 @@ use media::Blocks;
 use plan::Plan;
 
 use super::{Device, DeviceBacking};
+use crate::error::ChangeError;
 use crate::medium::Medium;
 
 impl Device {
@@ -11,15 +12,15 @@ impl Device {
     ///
     /// # Errors
     /// The key of the plan that cannot change, or that the medium lacks.
-    pub fn retime(&self, plan: &Plan) -> Result<(), String> {
+    pub fn retime(&self, plan: &Plan) -> Result<(), ChangeError> {
         let (DeviceBacking::Medium(Medium::Blocks(Blocks::Banked(medium))), Some(timing)) =
             (&self.backing, plan.medium.timing())
         else {
-            return Err("medium.kind: expected a medium with the table medium.timing".into());
+            return Err(ChangeError::NoTiming);
         };
         medium.retime(timing).map_err(|key| match key {
-            "pace" => "medium.pace: found immediate, expected modelled".into(),
-            key => format!("medium.timing.{key}: cannot change while the drive runs"),
+            "pace" => ChangeError::Immediate,
+            key => ChangeError::Fixed(key),
         })
     }
 }

@@ -50,7 +50,7 @@ fn host_threads_that_end_at_once_disturb_no_other() {
 fn interface_with_one_device_thread_is_refused() {
     let options = || Options { device_threads: 2, ..Options::default() };
     let refused = |name: &str, sets: &[(&str, &str)]| {
-        let row = world::interfaces::by_name(name).expect("an interface");
+        let row = world::interfaces::named(name).expect("an interface");
         let run = live_in_threads(row, &plan("live", sets), &work(JOB), options());
         run.err().expect("refused").to_string()
     };

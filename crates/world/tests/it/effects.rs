@@ -14,7 +14,7 @@ use runtime::Log;
 use testing::Folder;
 use workload::job::{KEYS, Kind};
 use workload::trace::Mapping;
-use world::interfaces::{Row, by_name};
+use world::interfaces::{Row, named};
 use world::work::Work;
 use world::{Options, simulate};
 
@@ -299,7 +299,7 @@ fn is_of_another(interface: &str, key: &str) -> bool {
 
 /// The keys of the plans of an interface that have no effect in any of its contexts.
 fn without_effect(interface: &str) -> BTreeSet<String> {
-    let row = by_name(interface).expect("an interface");
+    let row = named(interface).expect("an interface");
     let (mut without, mut with) = (BTreeSet::new(), BTreeSet::new());
     for context in contexts(interface) {
         let work = work(context.job);
@@ -367,7 +367,7 @@ fn every_plan_key_has_an_effect_on_each_interface() {
 
 #[test]
 fn descriptor_blocks_reject_more_than_one_processor() {
-    let row = by_name("block").expect("an interface");
+    let row = named("block").expect("an interface");
     let run = |processors| {
         let sets = [("device.processors", processors)];
         let plan = Plan::open("descriptor-blocks", &sets).expect("a plan");
@@ -421,7 +421,7 @@ fn of_job(folder: &Folder, text: &str) -> Result<(u64, usize), String> {
     let sets = [("medium.capacity", "2 GiB"), ("medium.block", "512 B"), ("host.queues", "4")];
     let plan = Plan::open("gen4", &sets).map_err(|errors| errors.to_string())?;
     let work = Work::load(&path, Mapping::Concatenate).map_err(|error| error.to_string())?;
-    let row = by_name("nvme").expect("an interface");
+    let row = named("nvme").expect("an interface");
     Ok((answer(row, &plan, &work)?, work.notes.len()))
 }
 

@@ -1,4 +1,4 @@
-//! What a recording keeps, and what it counts as lost.
+//! A recording: its entries, and those counted as lost.
 
 use runtime::{Entry, Span, Time};
 use workload::pattern::{Durability, Op, OpKind};

@@ -10,7 +10,7 @@ use runtime::Span;
 use testing::{plan, work};
 use workload::pattern::OpKind;
 use world::Options;
-use world::interfaces::{Row, all, by_name};
+use world::interfaces::{Row, all, named};
 
 /// Keys of the link: what its stages take is its latency, the host's and the device's, and its rate.
 const LINK: &[&str] =
@@ -299,7 +299,7 @@ fn built_in() -> Vec<Case> {
 /// Stages of parts that no built-in plan has, or that reads and writes of 4 KiB do not use.
 fn further() -> Vec<Case> {
     let by = |name: &str, plan, sets: &[(&str, &str)], rw: &str, more: &str| {
-        let mut case = case(by_name(name).expect("an interface"), plan, sets, rw);
+        let mut case = case(named(name).expect("an interface"), plan, sets, rw);
         case.job += more;
         case
     };
