@@ -115,23 +115,23 @@ fn assert_busy(seen: &Seen, steps: u64) {
 
 #[test]
 fn hostile_host_script_seed_1() {
-    assert_busy(&run(1, 8_000), 8_000);
+    assert_busy(&run(1, 20_000), 20_000);
 }
 
 #[test]
 fn hostile_host_script_seed_2() {
-    assert_busy(&run(2, 8_000), 8_000);
+    assert_busy(&run(2, 20_000), 20_000);
 }
 
 #[test]
 fn hostile_host_script_seed_3() {
-    assert_busy(&run(3, 8_000), 8_000);
+    assert_busy(&run(3, 20_000), 20_000);
 }
 
 /// Many controllers, a short run of each.
 #[test]
 fn hostile_host_script_on_random_setups() {
-    for seed in 100..116 {
+    for seed in 100..130 {
         run(seed, 2 * LAP);
     }
 }
