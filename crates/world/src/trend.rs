@@ -7,7 +7,7 @@ use runtime::Span;
 /// Length of the first intervals.
 const INTERVAL: Span = Span::ms(1);
 /// With that many samples, every other one is dropped, and intervals are twice as long from then on.
-const SAMPLES_MAX: usize = 65;
+pub const SAMPLES_MAX: usize = 65;
 /// Fewer intervals show no trend.
 const INTERVALS_LEAST: usize = 8;
 /// Normal quantile of a falling trend: one in a thousand steady runs would seem to fall.
@@ -46,12 +46,15 @@ impl Samples {
         }
     }
 
+    pub fn intervals(&self) -> Vec<Counters> {
+        self.counters.windows(2).map(|pair| pair[1].since(&pair[0])).collect()
+    }
+
     /// The rate falls if the test of Mann and Kendall (H. B. Mann, "Nonparametric Tests Against Trend",
     /// Econometrica 1945) finds a trend, and the second half is slower by more than 5 %. A load that becomes
     /// less is no such fall: the collector's work for each unit must have become more.
     pub fn falling(&self) -> Option<Falling> {
-        let intervals: Vec<_> =
-            self.counters.windows(2).map(|pair| pair[1].since(&pair[0])).collect();
+        let intervals = self.intervals();
         if intervals.len() < INTERVALS_LEAST {
             return None;
         }

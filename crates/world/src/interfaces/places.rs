@@ -44,6 +44,7 @@ impl<F: Future<Output = Moved> + 'static> Places<F> {
         self.0.borrow().len()
     }
 
+    /// Begins an operation in such a place, or in a new one.
     pub fn begin(&self, future: F) -> Operation {
         let left = self.0.borrow_mut().pop();
         let mut place = left.unwrap_or_else(|| {
