@@ -51,7 +51,7 @@ class Fault(Exception):
 class World:
     """The block, its host and its drive."""
 
-    def __init__(self, dut, seed=1, pace=None, depth=16, lba_shift=9, batch=1, poll=0, timeout=100_000):
+    def __init__(self, dut, seed=1, pace=None, depth=16, lba_shift=9, batch=1, poll=0, timeout=20_000):
         self.dut, self.pace = dut, pace or Pace()
         self.dice = random.Random(seed)
         self.depth, self.lba_shift = depth, lba_shift
