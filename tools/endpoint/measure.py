@@ -1,4 +1,4 @@
-"""The link, what protocols are made of on it, and every interface: measured, and kept as one file of raw results."""
+"""The link, what protocols are made of on it, and every interface: measured; the raw results are one file."""
 
 import json
 import os
@@ -88,9 +88,10 @@ def probed(program, rounds):
         command = ["taskset", "-c", str(DRIVER_CORE), *command]
     found = said_in_json(command)
     for name in ("entry", "page", "entry_at_once"):
-        broken = found[name]["too_early_back"] + (0 if name == "entry_at_once" else found[name]["too_early_there"])
+        at = found[name]
+        broken = at["too_early_back"] + (0 if name == "entry_at_once" else at["too_early_there"])
         if broken:
-            raise Problem(f"{name}: {broken} words of {found[name]['rounds']} transfers came after their flag: "
+            raise Problem(f"{name}: {broken} words of {at['rounds']} transfers came after their flag: "
                           "the order that every protocol requires is violated")
     return found
 
@@ -108,7 +109,8 @@ def tried(program, rounds, link):
     return said_in_json(command + (["--core", DRIVER_CORE] if spare_cores() else []))
 
 
-# Poisson arrivals a second: few enough that reads rarely queue. Their phase in the device's polling loop is random.
+# Poisson arrivals a second: few enough that reads rarely queue. Their phase in the device's polling loop is
+# random.
 RATE = 20_000
 
 
@@ -117,24 +119,28 @@ def measured(served, row, seconds, path):
     report = OUT / "measured.json"
     limit = f"runtime={round(seconds * 1000)}ms\ntime_based=1"
     interface = row["face"].split(",")[0]
-    served.run(job(row, limit), interface, "--plan", str(path), "--set", "host.memory=192 MiB", "--json", str(report))
+    options = ("--plan", str(path), "--set", "host.memory=192 MiB", "--json", str(report))
+    served.run(job(row, limit), interface, *options)
     found = row["measured"] = numbers(report, "read" if row["job"] == "randread" else "write")
     print(f"  {row['face']:26} {row['job']:9} {row['size']:>5} {row['bytes']:6} {row['depth']:5} "
-          f"{row.get('rate') or '':6} {found['p50_us']:10.2f} {found['p99_us']:10.2f} {found['iops']:11.0f}", flush=True)
+          f"{row.get('rate') or '':6} {found['p50_us']:10.2f} {found['p99_us']:10.2f} "
+          f"{found['iops']:11.0f}", flush=True)
     return row
 
 
 def may_rely(found):
     """Whether no torn line and no torn packet of up to 128 bytes was found."""
     torn = sum(row["torn"] for row in found["trials"]["order"] if row["packet"] <= 128)
-    return bool(found["machine"]["gpu"]) and found["link"]["entry_at_once"]["too_early_there"] == 0 and torn == 0
+    too_early = found["link"]["entry_at_once"]["too_early_there"]
+    return bool(found["machine"]["gpu"]) and too_early == 0 and torn == 0
 
 
 def faces(program, path, size, may_rely_on_more, keep):
     """Every interface, length and depth: verified first, then measured, and kept."""
     rows, blocks = [], {}
     cores = (DRIVER_CORE, ENDPOINT_CORE) if spare_cores() else None
-    print(f"  {'':26} {'':9} {'of':>5} {'bytes':>6} {'depth':>5} {'rate':>6} {'p50 us':>10} {'p99 us':>10} {'IOPS':>11}")
+    print(f"  {'':26} {'':9} {'of':>5} {'bytes':>6} {'depth':>5} {'rate':>6} "
+          f"{'p50 us':>10} {'p99 us':>10} {'IOPS':>11}")
     for interface, more, all_of_it in FACES + (UNGUARANTEED if may_rely_on_more else ()):
         name = ", ".join([interface, *(word[2:].replace("-", " ") for word in more if word.startswith("--"))])
         with Endpoint(program, interface, *more, "--megabytes", str(size.megabytes), cores=cores) as served:

@@ -25,36 +25,41 @@ def show_link(found):
     back = found["echo"]["mean_ns"] - found["read"]["mean_ns"]
     print(f"  {'so a store is seen after':28} {'':10} {'':10} {back:10.1f}  (there and back, less a load)")
     once = found["entry_at_once"]
-    print(f"  verified: {found['entry']['rounds'] + found['page']['rounds']} transfers each way, none out of order")
-    print(f"  whole lines: {once['too_early_there']} words of {once['rounds']} entries were older than their flag",
-          flush=True)
+    transfers = found["entry"]["rounds"] + found["page"]["rounds"]
+    print(f"  verified: {transfers} transfers each way, none out of order")
+    print(f"  whole lines: {once['too_early_there']} words of {once['rounds']} entries were older than their "
+          "flag", flush=True)
 
 
 def show_trials(found):
     print("a command there, its data and their end back, one at a time:")
-    print(f"  {'request':17} {'end':22} {'doorbell':15} {'bytes':>6} {'p50 ns':>8} {'p99 ns':>8} {'wrong':>8}")
+    print(f"  {'request':17} {'end':22} {'doorbell':15} {'bytes':>6} "
+          f"{'p50 ns':>8} {'p99 ns':>8} {'wrong':>8}")
     for row in found["exchanges"]:
-        print(f"  {row['request']:17} {row['completion']:22} {row['doorbell']:15} {row['bytes']:6} {row['p50_ns']:8} "
-              f"{row['p99_ns']:8} {row['wrong']:8}")
+        print(f"  {row['request']:17} {row['completion']:22} {row['doorbell']:15} {row['bytes']:6} "
+              f"{row['p50_ns']:8} {row['p99_ns']:8} {row['wrong']:8}")
     print("the controller's own code, on the device's memory, a turn:")
     for row in found["code"]:
         packets = f", packets of {row['packet']} B" if row["packet"] else ""
         print(f"  {row['interface']:6} {row['burst']} of {row['bytes']:4} B: {row['p50_ns']:6} ns{packets}")
     print("stores without fences, as the host sees them:")
     for row in found["order"]:
-        print(f"  {row['stores']:27} packets of {row['packet']:3}: a later one first in {row['overtaken']} of "
-              f"{row['rounds']} rounds, torn {row['torn']} of {row['packets']}")
+        print(f"  {row['stores']:27} packets of {row['packet']:3}: a later one first in "
+              f"{row['overtaken']} of {row['rounds']} rounds, torn {row['torn']} of {row['packets']}")
     print("copies, and polling beside them:")
     for row in found["bandwidth"]:
-        print(f"  to the {row['to']:6} {row['copiers']:3} warps of {row['bytes']:6} B, {row['pollers']:3} poll: "
-              f"{row['gb_per_s']:7.2f} GB/s, {row['looks_per_s'] / 1e6:7.2f} M looks/s")
+        print(f"  to the {row['to']:6} {row['copiers']:3} warps of {row['bytes']:6} B, "
+              f"{row['pollers']:3} poll: {row['gb_per_s']:7.2f} GB/s, "
+              f"{row['looks_per_s'] / 1e6:7.2f} M looks/s")
     print("stores to doorbells:")
     for row in found["doorbells"]:
-        print(f"  {row['memory']:15} {'polled' if row['watched'] else 'alone':6} {row['line']:6} line, {row['cores']} cores: "
-              f"{row['ns_a_store']:8.2f} ns a store; there for all after {row['settled']['p50_ns']} ns, p99 "
-              f"{row['settled']['p99_ns']}")
+        watched, settled = "polled" if row["watched"] else "alone", row["settled"]
+        print(f"  {row['memory']:15} {watched:6} {row['line']:6} line, {row['cores']} cores: "
+              f"{row['ns_a_store']:8.2f} ns a store; there for all after {settled['p50_ns']} ns, p99 "
+              f"{settled['p99_ns']}")
     for row in found["wakes"]:
-        print(f"the end of a kernel, {row['wait']}: {row['p50_ns']} ns after its last store, p99 {row['p99_ns']}")
+        print(f"the end of a kernel, {row['wait']}: {row['p50_ns']} ns after its last store, "
+              f"p99 {row['p99_ns']}")
 
 
 def simulated(path, interface, row):
@@ -79,15 +84,15 @@ def one(found, row):
 def everything(found):
     """Predicts each row that was measured hot, and prints both."""
     print("random reads of 16 MiB, measured, and in virtual time:")
-    print(f"  {'':26} {'bytes':>6} {'depth':>5} {'p50 us':>10} {'IOPS':>11} {'pred. us':>10} {'pred. IOPS':>11} "
-          f"{'p50':>7} {'IOPS':>7}")
+    print(f"  {'':26} {'bytes':>6} {'depth':>5} {'p50 us':>10} {'IOPS':>11} "
+          f"{'pred. us':>10} {'pred. IOPS':>11} {'p50':>7} {'IOPS':>7}")
     for row in found["rows"]:
         if row["job"] != "randread" or row["size"] != "16m" or "rate" in row:
             continue
         told, live = one(found, row), row["measured"]
-        print(f"  {row['face']:26} {row['bytes']:6} {row['depth']:5} {live['p50_us']:10.2f} {live['iops']:11.0f} "
-              f"{told['p50_us']:10.2f} {told['iops']:11.0f} {told['p50_us'] / live['p50_us']:7.2f} "
-              f"{told['iops'] / live['iops']:7.2f}", flush=True)
+        print(f"  {row['face']:26} {row['bytes']:6} {row['depth']:5} "
+              f"{live['p50_us']:10.2f} {live['iops']:11.0f} {told['p50_us']:10.2f} {told['iops']:11.0f} "
+              f"{told['p50_us'] / live['p50_us']:7.2f} {told['iops'] / live['iops']:7.2f}", flush=True)
     show_ratios(found["rows"])
 
 
