@@ -8,7 +8,6 @@
 
 use runtime::Span;
 
-use crate::measure;
 use plan::units::span_text;
 use world::RunError;
 
@@ -33,7 +32,8 @@ pub struct Primitives {
     pub copy: Span,
     /// One poll of a task that waits for memory.
     pub look: Span,
-    /// A read in virtual time, which gives the speed of this program's code; see [`measure::simulated_read`].
+    /// A read in virtual time, which gives the speed of this program's code; see
+    /// [`microbench::simulated_read`].
     pub simulated_read: Span,
 }
 
@@ -54,16 +54,16 @@ pub struct Ways {
 impl Primitives {
     /// Measures this machine on two cores; each value is the median of `samples` samples.
     pub fn measured(samples: usize) -> Result<Primitives, RunError> {
-        let (round_trip, _) = measure::round_trip(samples);
-        let (line_alone, line_of_many) = measure::lines(samples);
+        let (round_trip, _) = microbench::round_trip(samples);
+        let (line_alone, line_of_many) = microbench::lines(samples);
         Ok(Primitives {
             round_trip,
             line_alone,
             line_of_many,
-            copy: measure::beside_busy(|| measure::copy(COPY_BYTES as usize, samples)),
-            look: measure::beside_busy(|| measure::look(samples))?,
-            simulated_read: measure::beside_busy(|| {
-                measure::simulated_read(samples.div_ceil(100))
+            copy: microbench::beside_busy(|| microbench::copy(COPY_BYTES as usize, samples)),
+            look: microbench::beside_busy(|| microbench::look(samples))?,
+            simulated_read: microbench::beside_busy(|| {
+                microbench::simulated_read(samples.div_ceil(100))
             })?,
         })
     }

@@ -20,7 +20,6 @@ pub mod diskhog;
 pub mod document;
 pub mod event_log;
 pub mod explain;
-pub mod measure;
 pub mod power_cuts;
 pub mod run;
 pub mod sweep;

@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use campaign::measure::{self, Direction, DriverCosts, Filled, ROUND_TRIPS};
 use clap::Args;
+use microbench::{Direction, DriverCosts, Filled, ROUND_TRIPS};
 use plan::Plan;
 use plan::units::{parse_size, size_text};
 use report::model::{self, Document};
@@ -118,7 +118,7 @@ pub(super) fn bench(typed: &Bench, call: &Call) -> Result<bool, String> {
 
 /// Measures the interfaces of a row one right after the other.
 fn table(typed: &Bench, page: Page) -> Result<(model::Bench, bool), String> {
-    let (round, p99) = measure::round_trip(5 * SAMPLES);
+    let (round, p99) = microbench::round_trip(5 * SAMPLES);
     page.line(format_args!(
         "core-to-core round trip: p50 {round}, p99 {p99} (of {ROUND_TRIPS} at a time)"
     ));
@@ -157,7 +157,7 @@ fn range_table(
     for _ in 0..typed.turns {
         for (number, way) in WAYS.iter().enumerate() {
             let floors = floors(span)?;
-            let (round, _) = measure::round_trip(SAMPLES);
+            let (round, _) = microbench::round_trip(SAMPLES);
             let plan = plan(span)?;
             let run_result = way.run(&plan, &parse(&job(typed.ms, span))?, span)?;
             let clean = run_result.jobs.iter().all(|(_, job_result)| job_result.errors() == 0);
@@ -272,7 +272,7 @@ fn driver_costs(
     at_once: usize,
     rounds: usize,
 ) -> Result<model::DriverCost, String> {
-    let costs = measure::driver_costs(row, plan, bytes, at_once, rounds);
+    let costs = microbench::driver_costs(row, plan, bytes, at_once, rounds);
     let DriverCosts { submit, complete } = costs.map_err(|error| error.to_string())?;
     let (name, size) = (row.name, size_text(bytes as u64));
     page.line(format_args!(

@@ -67,6 +67,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("serve", &["wire", "runtime", "bus", "media", "device", "host", "plan", "world"]),
     ("qemu", &["wire", "runtime", "bus", "device", "host", "world"]),
+    ("microbench", &["wire", "runtime", "bus", "host", "workload", "plan", "world"]),
     (
         "campaign",
         &[
@@ -82,6 +83,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plan",
             "world",
             "qemu",
+            "microbench",
             "report",
         ],
     ),
@@ -114,6 +116,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "world",
             "serve",
             "qemu",
+            "microbench",
             "campaign",
             "papers",
             "report",
@@ -179,7 +182,7 @@ const OWN_CONTEXT: &[&str] = &[
     "crates/bus/src/sim/host.rs",
     "crates/device/src/worker.rs",
     "crates/host-flash/src/disk.rs",
-    "crates/campaign/src/measure.rs",
+    "crates/microbench/src/lib.rs",
     "crates/runtime/src/pauses.rs",
     "crates/runtime/src/rt.rs",
     "crates/runtime/src/sleep.rs",

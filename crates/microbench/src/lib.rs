@@ -1,5 +1,12 @@
 //! Microbenchmarks of this program on this machine: communication between two cores, calls, copies, driver
 //! code.
+//!
+//! ```text
+//!   plan, row ─► host and device on one thread, taking turns ─► CPU time of a command, by end
+//! ```
+//!
+//! A crate of its own because what it measures, and the loops around that, are optimised, and the tools that
+//! print the results are not.
 
 use std::future::{Future, poll_fn};
 use std::path::Path;
