@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -128,6 +129,14 @@ pub struct Answer {
     pub header: Header,
     pub payload: Vec<u8>,
     pub fd: Option<OwnedFd>,
+}
+
+/// A process that another test has forked and that has not yet executed its program holds this socket too: the
+/// server would see the client there while the next one connects.
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
 }
 
 impl Raw {
