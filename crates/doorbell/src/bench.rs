@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use microbench::{Direction, DriverCosts, Filled, ROUND_TRIPS};
 use plan::Plan;
 use plan::units::{parse_size, size_text};
@@ -25,25 +25,28 @@ use super::interface::Named;
 use super::output::{Page, Sink};
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("counted").args(["one_thread", "parts"])))]
 pub(super) struct Bench {
     /// Milliseconds per row
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 300, conflicts_with = "counted")]
     ms: u64,
     /// Size of the filled drive: larger than the caches, for what users see
     #[arg(long, value_name = "SIZE", default_value = "1 GiB", value_parser = size)]
+    #[arg(conflicts_with = "counted")]
     size: u64,
     /// Measure everything TURNS times, the ways in turns, and print medians
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(conflicts_with = "counted")]
     turns: u64,
     /// Only within 1 MiB, in a core's cache: what it is without the cost of memory
-    #[arg(long)]
+    #[arg(long, conflicts_with = "counted")]
     hot: bool,
     /// Only READS reads within 1 MiB, host and device on one thread: for counting instructions
     #[arg(long, value_name = "READS")]
     one_thread: Option<u64>,
     /// Only ROUNDS rounds of batched reads, host and device in turns on one thread: for counting the
     /// instructions of each end
-    #[arg(long, value_name = "ROUNDS", conflicts_with = "one_thread")]
+    #[arg(long, value_name = "ROUNDS")]
     parts: Option<usize>,
     /// With --one-thread: over vfio-user
     #[arg(long, requires = "one_thread")]
@@ -51,11 +54,11 @@ pub(super) struct Bench {
     /// With --one-thread: host interface
     #[arg(long, value_parser = Named, default_value = "nvme", requires = "one_thread")]
     interface: &'static Row,
-    /// With --one-thread: bytes per read
-    #[arg(long, default_value_t = 4096)]
+    /// With --one-thread or --parts: bytes per read
+    #[arg(long, default_value_t = 4096, requires = "counted")]
     bytes: u64,
-    /// With --one-thread: reads in flight
-    #[arg(long, default_value_t = 1)]
+    /// With --one-thread: reads in flight; with --parts: reads of a batch
+    #[arg(long, default_value_t = 1, requires = "counted")]
     depth: u32,
     /// With --one-thread: writes, not reads
     #[arg(long, requires = "one_thread")]
@@ -69,7 +72,7 @@ pub(super) struct Bench {
     #[arg(long, requires = "one_thread", conflicts_with_all = ["vfio_user", "interface"])]
     one_drive: bool,
     /// Write the result to this file as JSON; - is standard output, and then the only thing there
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["one_thread", "parts"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "counted")]
     json: Option<PathBuf>,
 }
 

@@ -17,7 +17,7 @@ use super::run::World;
 #[derive(Args)]
 pub(super) struct Conformance {
     /// Plan of the controller and of host memory: built-in name or TOML file
-    #[arg(long, default_value = "live")]
+    #[arg(long, default_value = "live", conflicts_with = "list")]
     plan: String,
     /// World to run in
     #[arg(long, value_enum, default_value_t = World::Both)]
@@ -161,7 +161,12 @@ fn check_flags(typed: &Conformance) -> Result<(), String> {
                     one that is made for this keeps nothing"
             .to_owned());
     }
-    if typed.list && (other.is_some() || typed.lacking || typed.world != World::Both) {
+    let is_of_run = other.is_some()
+        || typed.lacking
+        || typed.world != World::Both
+        || typed.json.is_some()
+        || !typed.sets.sets.is_empty();
+    if typed.list && is_of_run {
         return Err(
             "--list: found a flag of a run, expected --only alone: no case is run".to_owned()
         );

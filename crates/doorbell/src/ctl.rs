@@ -100,6 +100,10 @@ impl Connection {
 
 pub(super) fn ctl(typed: &Ctl) -> Result<bool, String> {
     let is_top = typed.words[0] == "top" && typed.words.len() == 1;
+    if typed.views.is_some() && !is_top {
+        let found = typed.words.join(" ");
+        return Err(format!("--views: found {found}, expected top: all other verbs answer once"));
+    }
     let words = if is_top { vec!["stats".to_owned()] } else { typed.words.clone() };
     let (verb, mut parameters) = parse(&words)?;
     if let (Some(drive), Some(parameters)) = (&typed.drive, parameters.as_object_mut()) {

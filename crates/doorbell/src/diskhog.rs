@@ -225,6 +225,14 @@ fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, S
 
 /// The cases to run: each policy, and with a shared queue each order of its lock, by default the plan's.
 fn cases(plan: &Plan, only: Option<&'static str>, lock: Option<&str>) -> Result<Vec<Case>, String> {
+    let is_shared = |policy| POLICIES.iter().any(|(word, of)| *word == policy && of.is_shared());
+    if lock.is_some() && !words(plan, only)?.into_iter().any(is_shared) {
+        return Err(
+            "--lock: found no queue that cores share, expected a plan with [host.sharing], and \
+                    --policy single or round-robin if there is one"
+                .to_owned(),
+        );
+    }
     let mut cases = Vec::new();
     let of_plan = plan.host.sharing.as_ref().map_or(LOCK_ORDERS[0].1, |sharing| sharing.order);
     let of_plan = LOCK_ORDERS.iter().find(|(_, order)| *order == of_plan);

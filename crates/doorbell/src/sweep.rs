@@ -38,6 +38,7 @@ pub(super) struct SweepArguments {
     memory: Option<u64>,
     /// Check all points, print their number and their memory, and run none
     #[arg(long)]
+    #[arg(conflicts_with_all = ["out", "restart", "jobs", "memory", "full", "metric", "csv", "html"])]
     dry_run: bool,
     /// Keep the whole document of each point, as `run --json` writes it
     #[arg(long)]

@@ -9,6 +9,7 @@ mod errors;
 mod explain;
 mod fastpath_live;
 mod fio_examples;
+mod flags;
 mod flash_killed;
 mod flash_mount;
 mod host_map;
