@@ -1,7 +1,7 @@
-"""The world around the block: a host that writes its registers, and memory with a drive behind its AXI master.
+"""The world around the block: a host that writes its registers, memory and a drive behind its AXI master.
 
-Every channel may idle and push back at random. The rules of AXI are checked in every cycle, and the drive checks
-every command and every doorbell against what must come next.
+Every channel may idle and push back at random. The rules of AXI are checked in every cycle, and the drive
+checks every command and every doorbell against what must come next.
 """
 
 import collections
@@ -36,7 +36,7 @@ REQUEST, RESPONSE, HANDLE = 0x100, 0x140, 0x180
 
 @dataclasses.dataclass
 class Pace:
-    """How often, of a hundred cycles, a channel stands still; and how long memory and drive take, in cycles."""
+    """How often, of 100 cycles, a channel stands still; and how long memory and drive take, in cycles."""
 
     stall: int = 0
     written: tuple = (2, 2)
@@ -221,7 +221,8 @@ class World:
         if response.status != want:
             raise Fault(f"{response}: expected status {want:#x}")
         if response.completed != request["commands"] or request["completed"] != request["commands"]:
-            raise Fault(f"{response}: {request['completed']} of {request['commands']} commands were completed")
+            done, commands = request["completed"], request["commands"]
+            raise Fault(f"{response}: {done} of {commands} commands were completed")
         if request["code"] == 0 and not 0 < response.took <= self.cycle - request["posted"]:
             raise Fault(f"{response}: took longer than it was there")
         return response
@@ -393,7 +394,8 @@ class World:
         self.complete(cid, status)
 
     def complete(self, cid, status, queue=QUEUE_ID, head=None):
-        entry = struct.pack("<IIHHHH", self.dice.getrandbits(32), 0, self.tail if head is None else head, queue,
+        head = self.tail if head is None else head
+        entry = struct.pack("<IIHHHH", self.dice.getrandbits(32), 0, head, queue,
                             cid, status << 1 | self.phase)
         if self.strange:
             entry = self.strange(entry)

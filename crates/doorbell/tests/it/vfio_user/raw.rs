@@ -131,8 +131,8 @@ pub struct Answer {
     pub fd: Option<OwnedFd>,
 }
 
-/// A process that another test has forked and that has not yet executed its program holds this socket too: the
-/// server would see the client there while the next one connects.
+/// A process that another test has forked and that has not yet executed its program holds this socket too:
+/// the server would see the client there while the next one connects.
 impl Drop for Raw {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
