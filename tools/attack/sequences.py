@@ -96,6 +96,8 @@ class Drive:
         self.rpc.call("power.restore")
         self.client = again(self.server)
         self.check(ledger=ledger)
+        if ledger:
+            self.ledger.in_memory(ledger)
 
     def reset(self):
         """Of the controller, or of the function; by NBD a client that is replaced."""
