@@ -32,7 +32,7 @@ use world::interfaces::{Row, of_member};
 use world::pci;
 use world::{self, CheckError, DriverError, RunError};
 
-use sequences::{End, Process};
+use sequences::{End, HostDisk, Left, Process};
 pub use sequences::{check_sequences, repro_sequence, run_sequences};
 
 pub const EPOCH: u64 = 100;
@@ -361,17 +361,22 @@ impl Epoch<'_> {
             hints: Cell::new(0),
             blocks: Cell::new(0),
             failed: RefCell::new(None),
+            host_disk: self.process.as_ref().map(|process| process.disk.clone()),
         })
     }
 
     /// Ends a life. An orderly power-off covers what was acknowledged until it was over, as a flush.
     fn power_off(&mut self, devices: Vec<Device>, end: End) -> Result<(), Finding> {
         self.ends.push(end);
-        let is_orderly = end.is_orderly();
+        let mut is_orderly = end.is_orderly();
         self.kept = match &mut self.process {
             Some(process) => {
-                let ended = devices.into_iter().map(|device| process.end(device, end));
-                ended.collect::<Result<_, _>>()?
+                let mut end = |device| {
+                    let Left { medium, is_orderly: covers } = process.end(device, end)?;
+                    is_orderly &= covers;
+                    Ok::<_, RunError>(medium)
+                };
+                devices.into_iter().map(&mut end).collect::<Result<_, _>>()?
             }
             None if is_orderly => Device::switch_off_all(devices).collect(),
             None => devices.into_iter().map(Device::cut).collect(),
@@ -399,6 +404,7 @@ struct Work {
     hints: Cell<u64>,
     blocks: Cell<u64>,
     failed: RefCell<Option<Finding>>,
+    host_disk: Option<Rc<HostDisk>>,
 }
 
 impl Work {
@@ -424,7 +430,11 @@ impl Work {
             let mut ledger = self.ledger.borrow_mut();
             let (stamps, each) = (&self.stamps, self.block_bytes);
             ledger.check_read(&ticket, stamps, found, each, self.stamps_only)?;
+            let stays = self.host_disk.as_ref().is_none_or(|disk| !disk.is_behind.get());
             for (lba, block) in (lba..).zip(found.chunks_exact(self.block_bytes as usize)) {
+                if !stays {
+                    break;
+                }
                 ledger.settle(lba, &self.stamps, block, self.stamps_only);
             }
             drop(ledger);
@@ -438,6 +448,9 @@ impl Work {
     fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64, plan: &Plan) {
         if plan.medium.flash.as_ref().is_some_and(|flash| flash.software.hints) {
             self.start_hints(disk, seed);
+        }
+        if let Some(disk) = &self.host_disk {
+            disk.start(&self.rt, seed);
         }
         for writer in 0..WRITERS {
             let (work, disk) = (self.clone(), disk.clone());
@@ -502,9 +515,14 @@ impl Work {
             }
             if rng.chance(1, if writer == 0 { 4 } else { 64 }) {
                 let flush = self.ledger.borrow_mut().start_flush();
-                disk.flush().await.map_err(Finding::Flush)?;
-                self.ledger.borrow_mut().finish_flush(flush);
-                self.flushes.set(self.flushes.get() + 1);
+                match disk.flush().await {
+                    Err(_) if self.may_fail() => self.ledger.borrow_mut().fail_flush(flush),
+                    done => {
+                        done.map_err(Finding::Flush)?;
+                        self.ledger.borrow_mut().finish_flush(flush);
+                        self.flushes.set(self.flushes.get() + 1);
+                    }
+                }
             }
         }
     }
@@ -523,15 +541,28 @@ impl Work {
         let part = buffer.part(0, bytes.len());
         part.copy_in(0, bytes);
         let (_, result) = disk.write(Lba(lba), part, fua).await;
+        if result.is_err() && self.may_fail() {
+            self.ledger.borrow_mut().fail_write(write);
+            return Ok(());
+        }
         result.map_err(Finding::Write)?;
         self.ledger.borrow_mut().finish_write(write, fua);
         self.writes.set(self.writes.get() + 1);
         Ok(())
     }
 
+    /// True if commands may fail: the disk of the host has failed in this life.
+    fn may_fail(&self) -> bool {
+        self.host_disk.as_ref().is_some_and(|disk| disk.has_failed.get())
+    }
+
     async fn trim<D: BlockDevice>(&self, disk: &D, lba: u64, blocks: u32) -> Result<(), Finding> {
         let trim = self.ledger.borrow_mut().start_trim(lba, blocks);
         let done = disk.deallocate(Lba(lba), blocks).await;
+        if done.is_err() && self.may_fail() {
+            self.ledger.borrow_mut().fail_write(trim);
+            return Ok(());
+        }
         done.map_err(Finding::Trim)?;
         self.ledger.borrow_mut().finish_write(trim, false);
         self.trims.set(self.trims.get() + 1);

@@ -15,6 +15,7 @@ use ::flash::chips::{ChipState, Chips};
 use ::flash::drive::Drive;
 use ::flash::trial;
 use ftl::{Asleep, Options, Pages};
+use media::files::Files;
 use media::nand::{Lock, Nand, Spec};
 use media::{Contents, Faulty, Harm, Media, Part, Range};
 use runtime::Rt;
@@ -75,7 +76,15 @@ impl MediumState {
     /// # Errors
     /// The file cannot be used, another process has locked it, or memory is exhausted.
     pub fn new(plan: &Plan) -> Result<MediumState, RunError> {
-        MediumState::locked(plan, Lock::exclusive, true)
+        MediumState::on(plan, &Files::default())
+    }
+
+    /// As [`new`](MediumState::new), with all accesses to the flash's files through `files`.
+    ///
+    /// # Errors
+    /// As [`new`](MediumState::new).
+    pub fn on(plan: &Plan, files: &Files) -> Result<MediumState, RunError> {
+        MediumState::locked(plan, Lock::exclusive, true, files)
     }
 
     /// As [`new`](MediumState::new), for changes in memory only. The lock is shared.
@@ -83,20 +92,22 @@ impl MediumState {
     /// # Errors
     /// As [`new`](MediumState::new).
     pub fn to_read(plan: &Plan) -> Result<MediumState, RunError> {
-        MediumState::locked(plan, Lock::shared, false)
+        MediumState::locked(plan, Lock::shared, false, &Files::default())
     }
 
     fn locked(
         plan: &Plan,
         lock: fn(&Path) -> Result<Lock, media::nand::Error>,
         writable: bool,
+        files: &Files,
     ) -> Result<MediumState, RunError> {
         let state = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
         // The lock comes before the first read, because another process may be writing the file.
         let lock = state.map(|path| lock(path)).transpose().map_err(MediumError::from)?;
-        let mut medium = MediumState::unlocked(plan)?;
+        let mut medium = MediumState::unlocked(plan, files)?;
         if let (MediumState::Flash(flash), Some(lock), Some(path)) = (&mut medium, lock, state) {
             let nand = flash.chip_state.nand_mut();
+            nand.use_files(files.clone());
             nand.hold(lock);
             match plan.medium.resident_bytes {
                 Some(bytes) => {
@@ -112,7 +123,7 @@ impl MediumState {
         Ok(medium)
     }
 
-    fn unlocked(plan: &Plan) -> Result<MediumState, RunError> {
+    fn unlocked(plan: &Plan, files: &Files) -> Result<MediumState, RunError> {
         let Some(flash) = &plan.medium.flash else {
             let contents =
                 Contents::new(plan.medium.contents.clone()).map_err(MediumError::from)?;
@@ -120,7 +131,8 @@ impl MediumState {
         };
         let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
         if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
-            let (mut nand, label) = Nand::load_from(path).map_err(MediumError::from)?;
+            let (mut nand, label) =
+                Nand::load_with(files.clone(), path).map_err(MediumError::from)?;
             check_chips(path, nand.spec(), &spec)?;
             let replayed = nand.replay(path, flash.held_up).map_err(MediumError::from)?;
             // A device would answer every command with an error.
@@ -183,6 +195,14 @@ impl MediumState {
     ) -> MediumState {
         let chip_state = chip_state.into();
         MediumState::Flash(Box::new(FlashState { chip_state, label, asleep: None, others }))
+    }
+
+    /// True if the file system does not accept what its journal has to record.
+    pub fn is_behind_its_file(&self) -> bool {
+        match self {
+            MediumState::Blocks(_) => false,
+            MediumState::Flash(state) => state.chip_state.nand().is_stuck(),
+        }
     }
 
     /// Saves flash to its state file, if the plan has one; flushes the file of blocks.

@@ -1,11 +1,15 @@
-//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file: each finds the
-//! result of the one before.
+//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file, whose disk is full
+//! at times or fails to sync: each finds the result of the one before.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
 
+use media::files::{Fault, Faults, Files};
 use media::nand::power_loss;
-use runtime::Rng;
+use runtime::{Rng, Rt, Span};
 
 use ftl::Cache;
 use plan::{Plan, Start};
@@ -52,11 +56,77 @@ impl End {
     }
 }
 
+/// One life in this many has a disk that fails at times.
+const FAILING_EVERY: u64 = 3;
+/// Longest time between two changes of a failing disk, in microseconds.
+const FAILING_US: u64 = 2_000;
+/// Calls that succeed before the first that fails, at most.
+const CALLS_MAX: u64 = 40;
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// The disk that the files of a drive are on.
+pub(super) struct HostDisk {
+    faults: Arc<Faults>,
+    fails: Cell<bool>,
+    /// It has failed since the start of this process.
+    pub(super) has_failed: Cell<bool>,
+    /// What the last power cut has left is in memory alone.
+    pub(super) is_behind: Cell<bool>,
+}
+
+impl HostDisk {
+    fn new() -> HostDisk {
+        let (fails, has_failed, is_behind) = Default::default();
+        HostDisk { faults: Arc::new(Faults::new()), fails, has_failed, is_behind }
+    }
+
+    fn fail(&self, rng: &mut Rng) {
+        let fault = if rng.chance(2, 3) { Fault::Full(ENOSPC) } else { Fault::Sync(EIO) };
+        self.faults.fail(rng.below(CALLS_MAX), u64::MAX, fault);
+        self.fails.set(true);
+        self.has_failed.set(true);
+    }
+
+    fn heal(&self) {
+        self.faults.heal();
+        self.fails.set(false);
+    }
+
+    /// Fails and heals at random times until the power fails, in some lives.
+    pub(super) fn start(self: &Rc<Self>, rt: &Rt, seed: u64) {
+        let mut rng = Rng::for_part(seed, "disk of the host");
+        if !rng.chance(1, FAILING_EVERY) {
+            return;
+        }
+        let (disk, task) = (self.clone(), rt.clone());
+        rt.spawn(async move {
+            loop {
+                task.sleep(Span::us(rng.below(FAILING_US))).await;
+                if !disk.fails.get() {
+                    disk.fail(&mut rng);
+                } else if rng.chance(2, 3) {
+                    disk.heal();
+                }
+            }
+        });
+    }
+}
+
+/// What a life has left.
+pub(super) struct Left {
+    pub(super) medium: MediumState,
+    /// An orderly end that covers all that was acknowledged, as a flush.
+    pub(super) is_orderly: bool,
+}
+
 /// The files of a drive, removed at its end.
 pub(super) struct Process {
     folder: PathBuf,
     plan: Plan,
     rng: Rng,
+    pub(super) disk: Rc<HostDisk>,
 }
 
 impl Drop for Process {
@@ -80,33 +150,56 @@ impl Process {
         if plan.medium.resident_bytes.is_none() && rng.chance(1, 2) {
             plan.medium.resident_bytes = Some(RESIDENT_BYTES);
         }
-        Ok(Process { folder, plan, rng })
+        Ok(Process { folder, plan, rng, disk: Rc::new(HostDisk::new()) })
     }
 
     /// Starts a process on the files.
     fn start(&self) -> Result<MediumState, RunError> {
-        let mut kept = MediumState::new(&self.plan)?;
+        let files = Files::failing(self.disk.faults.clone());
+        let mut kept = MediumState::on(&self.plan, &files)?;
         kept.keep_journal(&self.plan)?;
         Ok(kept)
     }
 
-    /// Ends a life, and returns the medium of the next one.
-    pub(super) fn end(&mut self, device: Device, end: End) -> Result<MediumState, RunError> {
-        match end {
-            End::Cut => return Ok(device.cut()),
+    /// Ends a life, and returns the medium of the next one. A new process finds a disk that works.
+    pub(super) fn end(&mut self, device: Device, end: End) -> Result<Left, RunError> {
+        let (disk, mut is_orderly) = (self.disk.clone(), end.is_orderly());
+        // Work goes on while the drive is switched off, and so do the failures of the disk.
+        let may_fail = |done: Result<(), RunError>| match done {
+            Err(_) if disk.has_failed.get() => Ok(false),
+            done => done.map(|()| true),
+        };
+        let medium = match end {
+            End::Cut => Some(device.cut()),
             End::Orderly => {
                 let mut kept = device.switch_off();
-                kept.keep_journal(&self.plan)?;
-                return Ok(kept);
+                is_orderly &= may_fail(kept.keep_journal(&self.plan))?;
+                Some(kept)
             }
-            End::Stop => device.switch_off().save(&self.plan)?,
-            End::Kill => device.abandon(),
+            End::Stop => {
+                is_orderly &= may_fail(device.switch_off().save(&self.plan))?;
+                None
+            }
+            End::Kill => {
+                device.abandon();
+                None
+            }
             End::Host => {
                 device.abandon();
-                power_loss(&self.folder.join("drive"), &mut self.rng).map_err(RunError::of)?;
+                // A sync may have succeeded whose record had no room.
+                if !disk.has_failed.get() {
+                    power_loss(&self.folder.join("drive"), &mut self.rng).map_err(RunError::of)?;
+                }
+                None
             }
+        };
+        disk.is_behind.set(medium.as_ref().is_some_and(MediumState::is_behind_its_file));
+        if medium.is_none() || self.rng.chance(1, 2) {
+            disk.heal();
         }
-        self.start()
+        disk.has_failed.set(disk.has_failed.get() && medium.is_some());
+        let medium = medium.map_or_else(|| self.start(), Ok)?;
+        Ok(Left { medium, is_orderly })
     }
 }
 

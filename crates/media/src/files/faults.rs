@@ -15,6 +15,10 @@ pub enum Fault {
     /// A write transfers half of its bytes, and the next call fails with this error number. Other calls fail
     /// at once.
     Short(i32),
+    /// As `Short` for writes; other calls succeed. A full disk fails in this way.
+    Full(i32),
+    /// Syncs of files fail; other calls succeed.
+    Sync(i32),
 }
 
 /// Fault injection, and statistics of calls. Calls are counted from zero.
@@ -134,10 +138,12 @@ impl Faults {
             && (begin..end).contains(&number)
         {
             match (fault, call) {
-                (Fault::Short(code), Call::Write(_)) => {
+                (Fault::Short(code) | Fault::Full(code), Call::Write(_)) => {
                     inner.fired += 1;
                     (inner.shorten, inner.fails_next) = (true, Some(code));
                 }
+                (Fault::Sync(code), Call::Sync(_)) => return inner.refuse(code, call),
+                (Fault::Full(_) | Fault::Sync(_), _) => {}
                 (Fault::Error(code) | Fault::Short(code), _) => return inner.refuse(code, call),
             }
         }

@@ -214,7 +214,8 @@ impl Nand {
         Ok(())
     }
 
-    /// Takes the rows of a block from the file of pages into memory.
+    /// Takes the rows of a block from the file of pages into memory. Records name those in the file, so that
+    /// its area is free only with the next state.
     pub(super) fn unfile_block(&mut self, block: u32) -> Result<(), Error> {
         let Held::Filed(area) = self.held[block] else { return Ok(()) };
         let Some(pages) = &self.pages else { unreachable!("a block in a file of pages") };
@@ -249,11 +250,13 @@ impl Nand {
         let may_sync = self.journal.is_some() && at.page.is_multiple_of(self.spec.geometry.group);
         let pages = self.own_pages().expect("a file of pages");
         let (taken_back, waits) = (pages.is_taken_back(), pages.wants_sync(blocks));
-        if taken_back && may_sync {
-            self.sync()?;
-        } else if waits && may_sync {
-            // If it fails the file grows, and the next flush says why.
-            let _ = self.sync();
+        // If it fails the next flush says why.
+        if may_sync && (taken_back || waits) && self.sync().is_err() && taken_back {
+            // Rows that were taken back may still count. This one goes to memory, as a program that fails
+            // would retire its block.
+            self.unfile_block(at.block)?;
+            self.put_in_memory(at, data, spare);
+            return Ok(());
         }
         let mut row = std::mem::take(&mut self.row);
         row.clear();

@@ -118,8 +118,11 @@ impl Nand {
     /// Writes the state alone. It is on disk when this returns.
     pub(super) fn write_state(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
         if self.own_pages().is_some() {
-            for block in 0..self.blocks.len() as u32 {
-                self.file_block(block)?;
+            // Records of a journal would go on to name rows in memory that are in the file, if this fails.
+            if self.journal.is_none() {
+                for block in 0..self.blocks.len() as u32 {
+                    self.file_block(block)?;
+                }
             }
             self.sync_pages()?;
         }

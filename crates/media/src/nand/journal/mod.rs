@@ -520,7 +520,12 @@ impl Nand {
             return self.fold();
         }
         self.commit()?;
-        self.sync_pages()?;
+        if let Err(error) = self.sync_pages() {
+            if let Some(journal) = &mut self.journal {
+                journal.trouble = Trouble::Distrusted;
+            }
+            return Err(error);
+        }
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let confirmed = match journal.sync() {
             Err(error) if journal.trouble == Trouble::Distrusted => {
