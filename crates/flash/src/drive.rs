@@ -10,11 +10,19 @@ use media::{
     Boxed, Capabilities, Erase, Extent, Head, Heat, Hints, Labels, Media, MediaError, Placed,
     Purge, Start, Wear, WriteThrough,
 };
-use runtime::{Rt, Signal, Span, Stage, Time, stage};
+use runtime::{Line, Rt, Signal, Span, Stage, Time, Waits, stage};
 
 /// Stages recorded by a drive, in addition to those of its chips.
-pub const STAGES: &[&str] =
-    &["mount", ftl::STAGES[0], ftl::STAGES[1], ftl::STAGES[2], ftl::STAGES[3], ftl::STAGES[4]];
+pub const STAGES: &[&str] = &[
+    "mount",
+    "flash software wait",
+    "flash software",
+    ftl::STAGES[0],
+    ftl::STAGES[1],
+    ftl::STAGES[2],
+    ftl::STAGES[3],
+    ftl::STAGES[4],
+];
 
 /// Bytes kept per block if the medium keeps only stamps.
 const STAMP_BYTES: u32 = media::contents::STAMP_BYTES as u32;
@@ -47,11 +55,14 @@ pub struct Drive<P: Pages> {
     label: RefCell<Vec<u8>>,
     /// No write completes any more: see [`Drive::close`].
     is_closed: Cell<bool>,
+    /// Runs the flash software.
+    processor: Line,
     stages: Stages,
 }
 
 struct Stages {
     mount: Stage,
+    software: Waits,
     buffer: Stage,
     flush: Stage,
 }
@@ -107,8 +118,13 @@ impl<P: Pages> Drive<P> {
             pages: pages.clone(),
             label: RefCell::new(label),
             is_closed: Cell::new(false),
+            processor: Line::default(),
             stages: Stages {
                 mount: stage!(rt, STAGES, "mount"),
+                software: Waits {
+                    turn: stage!(rt, STAGES, "flash software wait"),
+                    service: stage!(rt, STAGES, "flash software"),
+                },
                 buffer: stage!(rt, STAGES, "buffer wait"),
                 flush: stage!(rt, STAGES, "flush"),
             },
@@ -133,6 +149,32 @@ impl<P: Pages> Drive<P> {
     /// was ever acknowledged, also while controllers run that serve a host during the flush.
     pub fn close(&self) {
         self.is_closed.set(!self.options.mistakes.stays_open_at_power_off);
+    }
+
+    /// Units that hold some of these blocks.
+    fn units_of(&self, at: Extent) -> u64 {
+        let blocks = u64::from(self.unit_bytes / self.options.block_bytes);
+        let end = at.block + u64::from(at.blocks);
+        end.div_ceil(blocks).saturating_sub(at.block / blocks)
+    }
+
+    /// Takes the processor's time for a read, or for a write.
+    async fn process(&self, at: Extent, is_read: bool) {
+        let times = &self.options.processing;
+        let units = self.units_of(at);
+        let (each, beside) = match (is_read, units) {
+            (false, _) => (times.update, Span::ZERO),
+            (true, 0..=1) => (times.lookup, Span::ZERO),
+            (true, _) => (times.split_lookup, times.split),
+        };
+        let service = each * units;
+        if service + beside == Span::ZERO {
+            return;
+        }
+        let mut turn = self.processor.reserve(self.rt.now(), service);
+        turn.end += beside;
+        self.rt.sleep_until(turn.end).await;
+        self.rt.record_turn(self.stages.software, turn);
     }
 
     /// Ends a write: in a closed drive, never.
@@ -195,6 +237,7 @@ impl<P: Pages> Media for Drive<P> {
     /// Senses all pages in parallel. When it returns, the data are in the device's memory, or unmapped.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
+        self.process(at, true).await;
         software.read(at.block, at.blocks).await.map_err(of_flash)?;
         Ok(Time::ZERO)
     }
@@ -206,6 +249,7 @@ impl<P: Pages> Media for Drive<P> {
     /// Returns when the data are in the write buffer, or on flash if the buffer does not survive a power cut.
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        self.process(at, false).await;
         software.write(at.block, data).await.map_err(of_flash)?;
         self.written().await;
         Ok(())
@@ -242,6 +286,7 @@ impl<P: Pages> Media for Drive<P> {
 impl<P: Pages> WriteThrough for Drive<P> {
     async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        self.process(at, false).await;
         software.write_through(at.block, data).await.map_err(of_flash)?;
         self.written().await;
         Ok(())

@@ -141,7 +141,7 @@ pub use blame::STAGES;
 pub use ftl::{Ftl, Run};
 pub use hints::RANGES_MAX as HINTED_RANGES_MAX;
 pub use mount::mount_time;
-pub use options::{Cache, Error, Mistakes, MountError, Options};
+pub use options::{Cache, Error, Mistakes, MountError, Options, Processing};
 pub use pages::{
     Blocks, Erase, Failed, Header, LOST, META, MountTimes, Page, PageRead, Pages, Part, Place, Row,
     Shape, Source, Steps, Tag, Unit, Unkept,

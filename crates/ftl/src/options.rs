@@ -1,5 +1,7 @@
 //! Configuration and errors of the flash translation layer.
 
+use runtime::Span;
+
 use crate::layout::{ENTRY_BYTES, Layout};
 use crate::pages::{LOST, Shape, Unkept};
 use crate::policy::{Choice, Limits};
@@ -15,6 +17,20 @@ pub enum Cache {
     /// As `Volatile`, but a power cut loses nothing: slots and their tags are preserved, all of them or
     /// [`Options::nv_slots`]; a write returns when it is in one that is, or on flash.
     Protected,
+}
+
+/// Times of the processor that runs the flash software, for units of the host's requests. Requests take it in
+/// turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Processing {
+    /// Each unit of a read.
+    pub lookup: Span,
+    /// Each unit of a write.
+    pub update: Span,
+    /// A read of several units, beside other requests: it is split into those of its units.
+    pub split: Span,
+    /// Each unit of such a read, in place of `lookup`.
+    pub split_lookup: Span,
 }
 
 /// Options of the flash translation layer.
@@ -52,6 +68,8 @@ pub struct Options {
     pub limits: Limits,
     /// Superpages between two checkpoints. `None`: a checkpoint is written only to release trim records.
     pub checkpoint_rows: Option<u64>,
+    /// Time that the software itself takes.
+    pub processing: Processing,
     /// Seed of the RNG.
     pub seed: u64,
     /// Deliberate bugs, to test the tests.
@@ -103,6 +121,7 @@ impl Options {
             wear_spread: 64,
             limits: Limits { corrected: u32::MAX, reads: 1_000_000, age: u64::MAX },
             checkpoint_rows: Some((rows / 8).max(64)),
+            processing: Processing::default(),
             seed: 0,
             mistakes: Mistakes::default(),
         }

@@ -5,10 +5,11 @@
 //! of an SLC one), in a block of the same number. A *mapping unit* is the granularity of the map, usually 4
 //! KiB: several are in a page, and each has its own spare bytes.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::Future;
 
-use runtime::Span;
+use runtime::{Permutation, Span};
 pub use wire::pages::Shape;
 
 /// Flag in [`Unit::logical`]: metadata of the translation layer. Its bytes are always stored in full, even
@@ -145,13 +146,15 @@ pub struct Failed {
     pub planes: u32,
 }
 
-/// A permutation walk over all units, which visits each once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A walk over all units, which visits each once.
+#[derive(Clone, Debug)]
 pub struct Steps {
-    /// Distance from one unit to the next.
+    /// Distance from one place of the walk to the next.
     pub step: u32,
     /// Number of units, at which the walk wraps; greater than `step`.
     pub of: u32,
+    /// The unit at each place. `None`: the one of that number.
+    pub order: Option<Arc<Permutation>>,
 }
 
 /// Content of a slot of the write buffer.
@@ -315,7 +318,7 @@ pub trait Pages: 'static {
     fn lay(&self, row: Row, header: Header, logicals: &[u32]);
 
     /// As [`lay`](Pages::lay): the units whose bits are set in `chosen` (64 per word) hold data, with tags
-    /// that follow from `first` by `steps`. The other units hold nothing.
+    /// that follow from the place `first` by `steps`. The other units hold nothing.
     fn lay_steps(&self, row: Row, header: Header, chosen: &[u64], first: u32, steps: Steps) {
         let units = self.shape().row_units(row.blocks.planes);
         let mut next = first;
@@ -325,7 +328,7 @@ pub trait Pages: 'static {
                     return u32::MAX;
                 }
                 let after = steps.after(next, 1);
-                core::mem::replace(&mut next, after)
+                steps.unit(core::mem::replace(&mut next, after))
             })
             .collect();
         self.lay(row, header, &logicals);
@@ -333,9 +336,15 @@ pub trait Pages: 'static {
 }
 
 impl Steps {
-    /// The unit `steps` steps after `at`.
+    /// The unit at a place of the walk.
     #[inline]
-    pub fn after(self, at: u32, steps: u32) -> u32 {
+    pub fn unit(&self, at: u32) -> u32 {
+        self.order.as_ref().map_or(at, |order| order.at(at.into()) as u32)
+    }
+
+    /// The place `steps` steps after `at`.
+    #[inline]
+    pub fn after(&self, at: u32, steps: u32) -> u32 {
         let (mut sum, of) =
             (u64::from(at) + u64::from(self.step) * u64::from(steps), u64::from(self.of));
         // A single step needs no division, which would take longer than the rest of a walk.

@@ -7,14 +7,16 @@
 //! Transactions on Storage 2014, for blocks of many pages). That distribution is laid down directly; some
 //! random writes then remove its regularity.
 //!
-//! Sequential overwrites leave the newest superblocks full, and nothing valid in the others.
+//! Sequential overwrites leave the newest superblocks full, and nothing valid in the others. So does one
+//! write of each unit in random order, which leaves neighbouring units on any die.
 //!
 //! The valid units are drawn, and their contents follow from one walk over all units, so a preconditioned
 //! block is a few numbers per superpage (`flash/src/chips/laid.rs`) until it is erased.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use runtime::Rng;
+use runtime::{Permutation, Rng};
 
 use crate::ftl::{Ftl, Inner};
 use crate::layout::WritePointer;
@@ -29,6 +31,8 @@ use crate::supers::Phase;
 enum Writes {
     Random,
     Sequential,
+    /// One of each unit, in random order.
+    Scattered,
 }
 
 impl<P: Pages> Ftl<P> {
@@ -50,6 +54,14 @@ impl<P: Pages> Ftl<P> {
     pub async fn precondition_sequential(&self, seed: u64) -> Result<(), Error> {
         self.0.precondition(Writes::Sequential, 0, seed).await
     }
+
+    /// As [`precondition`](Ftl::precondition), for one write of each unit, in random order.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn precondition_scattered(&self, seed: u64) -> Result<(), Error> {
+        self.0.precondition(Writes::Scattered, 0, seed).await
+    }
 }
 
 impl<P: Pages> Inner<P> {
@@ -60,19 +72,21 @@ impl<P: Pages> Inner<P> {
         let mut rng = Rng::for_part(seed, "precondition");
         let plan = self.state.borrow().ages(writes).ok_or(Error::Full)?;
         let units = self.options.units;
-        // A permutation walk over all units. The next sequential write is of unit 0, the oldest.
+        // A walk over all units. The next sequential write is of unit 0, the oldest.
         let (step, first) = match writes {
             Writes::Random => (coprime(units, &mut rng), rng.below(units.into()) as u32),
-            Writes::Sequential => (1, units - 1),
+            Writes::Sequential | Writes::Scattered => (1, units - 1),
         };
-        let steps = Steps { step, of: units };
+        let scatter = || Arc::new(Permutation::new(units.into(), rng.next_u64()));
+        let order = (writes == Writes::Scattered).then(scatter);
+        let steps = Steps { step, of: units, order };
         let mut next = steps.after(first, 1);
         let mut map = Nearby::new(units.into());
         if let Some(cached) = self.state.borrow_mut().cached_mut() {
             cached.laid = Some(alloc::vec![0; units as usize]);
         }
         for (superblock, valid) in plan {
-            next = self.lay(superblock, valid, (next, steps), &mut map, &mut rng);
+            next = self.lay(superblock, valid, (next, &steps), &mut map, &mut rng);
             // Yield between steps of long work.
             self.rt.yield_now().await;
         }
@@ -97,7 +111,7 @@ impl<P: Pages> Inner<P> {
         &self,
         superblock: u32,
         valid: u32,
-        (mut next, steps): (u32, Steps),
+        (mut next, steps): (u32, &Steps),
         map: &mut Nearby<(u32, u32)>,
         rng: &mut Rng,
     ) -> u32 {
@@ -124,13 +138,15 @@ impl<P: Pages> Inner<P> {
                     if is_chosen {
                         wanted -= 1;
                         chosen[at / 64] |= 1 << (at % 64);
-                        map.put(next, (next, unit), |(logical, unit)| state.put(logical, unit));
+                        let logical = steps.unit(next);
+                        let put = |(logical, unit)| state.put(logical, unit);
+                        map.put(logical, (logical, unit), put);
                         state.supers.set_valid(unit);
                         next = steps.after(next, 1);
                     }
                 }
                 let row = self.layout.row(write_pointer, planes);
-                self.pages.lay_steps(row, job.header, &chosen, first, steps);
+                self.pages.lay_steps(row, job.header, &chosen, first, steps.clone());
                 state.recycle(job);
             }
         }
@@ -223,7 +239,7 @@ impl State {
         let free = [self.space().start, self.space().hold];
         let mut left = free.iter().map(|free| self.all_but(free + owed));
         let (laid, space) = left.find(|(_, space)| *space >= units)?;
-        if writes == Writes::Sequential {
+        if writes != Writes::Random {
             let mut left = units;
             let newest_first = laid.iter().rev().map(|at| {
                 let valid = left.min(all[*at as usize].units.into());

@@ -23,7 +23,6 @@
 //!   the engine calls [`Ops::stop`] when the time is up.
 
 mod arrival;
-mod permutation;
 mod place;
 mod size;
 mod skew;
@@ -34,8 +33,6 @@ use crate::job::{Amount, BlockSizes, Direction, Distribution, Job};
 use arrival::{Arrivals, Rate};
 use place::{Map, Places};
 use size::Sizes;
-
-pub use permutation::Permutation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OpKind {

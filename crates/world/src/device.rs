@@ -2,6 +2,7 @@
 //! faults; without faults a command pays a few predictable branches.
 
 mod check;
+mod kept;
 mod live;
 mod retime;
 mod stats;
@@ -136,7 +137,7 @@ impl MediumState {
             check_chips(path, nand.spec(), &spec)?;
             let replayed = nand.replay(path, flash.held_up).map_err(MediumError::from)?;
             // A device would answer every command with an error.
-            let mounted = trial::mount(&nand, &software(plan, flash), flash.held_up);
+            let mounted = trial::mount(&nand, &software(plan, flash, false), flash.held_up);
             mounted.map_err(|why| MediumError::not_mounted(path, &why))?;
             return Ok(MediumState::flash(nand, replayed.beside.unwrap_or(label)));
         }
@@ -196,31 +197,6 @@ impl MediumState {
         let chip_state = chip_state.into();
         MediumState::Flash(Box::new(FlashState { chip_state, label, asleep: None, others }))
     }
-
-    /// True if the file system does not accept what its journal has to record.
-    pub fn is_behind_its_file(&self) -> bool {
-        match self {
-            MediumState::Blocks(_) => false,
-            MediumState::Flash(state) => state.chip_state.nand().is_stuck(),
-        }
-    }
-
-    /// Saves flash to its state file, if the plan has one; flushes the file of blocks.
-    ///
-    /// # Errors
-    /// The file cannot be written or flushed.
-    pub fn save(&mut self, plan: &Plan) -> Result<(), RunError> {
-        let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
-        let saved = match (self, path) {
-            (MediumState::Blocks(contents), _) => contents.flush().map_err(MediumError::from),
-            (MediumState::Flash(state), Some(path)) => {
-                let saved = state.chip_state.nand_mut().save(path, &state.label);
-                saved.map_err(MediumError::from)
-            }
-            (MediumState::Flash(_), None) => Ok(()),
-        };
-        Ok(saved?)
-    }
 }
 
 impl FlashState {
@@ -251,25 +227,6 @@ impl FlashState {
 impl From<FlashState> for MediumState {
     fn from(state: FlashState) -> MediumState {
         MediumState::Flash(Box::new(state))
-    }
-}
-
-/// A journal longer than this number of bytes is merged into the state file.
-const JOURNAL_BYTES_MAX: u64 = 256 << 20;
-
-impl MediumState {
-    /// Saves flash to its state file, if the plan has one, and starts a journal next to it. A killed process
-    /// then leaves the state of a power cut. With an existing journal only changes are written.
-    ///
-    /// # Errors
-    /// The file can't be written.
-    pub fn keep_journal(&mut self, plan: &Plan) -> Result<(), RunError> {
-        let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
-        if let (MediumState::Flash(state), Some(path)) = (self, path) {
-            let nand = state.chip_state.nand_mut();
-            nand.keep_journal(path, &state.label, JOURNAL_BYTES_MAX).map_err(MediumError::from)?;
-        }
-        Ok(())
     }
 }
 
@@ -418,8 +375,10 @@ impl Device {
             MediumState::Flash(state) => {
                 let flash = flash_of(plan);
                 let FlashState { chip_state, label, asleep, others: _ } = *state;
-                let chips = chips(rt, flash, chip_state, is_modelled(clock, plan))?;
-                let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+                let modelled = is_modelled(clock, plan);
+                let chips = chips(rt, flash, chip_state, modelled)?;
+                let software = software(plan, flash, modelled);
+                let keep = plan.medium.contents.keep;
                 let on = chips.clone();
                 let drive = match asleep {
                     None => Drive::start(rt, on, software, keep, label),
@@ -576,7 +535,7 @@ fn bridged(
     let (mut all, mut drives) = (Vec::new(), Vec::new());
     for (number, chip_state) in (0..).zip(std::iter::once(chip_state).chain(others)) {
         let chips = chips(rt, flash, chip_state, modelled)?;
-        let software = software(plan, flash);
+        let software = software(plan, flash, modelled);
         let software = Options { seed: software.seed + number, ..software };
         let label = if number == 0 { label.clone() } else { Vec::new() };
         drives.push(Drive::start(rt, chips.clone(), software, keep, label));

@@ -141,6 +141,8 @@ const SHARED: Lanes = &[
             "tag wait",
             "engine wait",
             "dma start",
+            "flash software wait",
+            "flash software",
             "buffer wait",
             "collector at buffer",
             "flush",

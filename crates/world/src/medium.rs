@@ -10,7 +10,7 @@ use ::device::dcx::Tagged;
 use ::flash::bridge::Bridge;
 use ::flash::chips::{ChipState, Chips};
 use ::flash::drive::Drive;
-use ftl::Options;
+use ftl::{Options, Processing};
 use media::{Blocks, Faulty, Part};
 use runtime::Rt;
 
@@ -77,9 +77,10 @@ media::either!(Reach, medium:
     Reach::Shared(medium));
 media::either!(NvmeStore, medium: NvmeStore::Plain(medium), NvmeStore::Tagged(medium));
 
-/// Options of the plan's FTL, with the seed of the run.
-pub(crate) fn software(plan: &Plan, flash: &Flash) -> Options {
-    Options { seed: plan.run.seed, ..flash.software.clone() }
+/// Options of the plan's FTL, with the seed of the run. It takes time only if that is modelled.
+pub(crate) fn software(plan: &Plan, flash: &Flash, modelled: bool) -> Options {
+    let processing = if modelled { flash.software.processing } else { Processing::default() };
+    Options { processing, seed: plan.run.seed, ..flash.software.clone() }
 }
 
 /// Powers on the chips of a plan.

@@ -1,4 +1,4 @@
-//! Preconditioned flash: filled sequentially, or in the steady state of overwrites.
+//! Preconditioned flash: filled sequentially or in random order, or in the steady state of overwrites.
 //!
 //! The steady state of uniform and of sequential writes is computed; that of others is reached by
 //! overwriting the drive until write amplification no longer changes.
@@ -47,7 +47,7 @@ pub fn mounted(
     nand.load_rows();
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
-    let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+    let (software, keep) = (software(plan, flash, false), plan.medium.contents.keep);
     let drive = Drive::start(&rt, chips.clone(), software, keep, label);
     let worked = rt.block_on(async {
         let software = drive.software().await.map_err(MediumError::from)?;
@@ -57,15 +57,15 @@ pub fn mounted(
     suspended(&rt, worked?, drive, chips)
 }
 
-/// Preconditions new flash without simulated time. `Filled` writes through the FTL; `Steady` constructs the
-/// state that long random use leaves. Every block holds zeros, so that stamps do until the end: every byte of
-/// a large drive would not fit in memory.
+/// Preconditions new flash without simulated time. `Filled` writes through the FTL; `Scattered` and `Steady`
+/// construct the state that random writes leave. Every block holds zeros, so that stamps do until the end:
+/// every byte of a large drive would not fit in memory.
 pub fn to(plan: &Plan, flash: &Flash, spec: Spec) -> Result<Awake, RunError> {
     let keep = Keep::Stamps;
     let nand = Nand::new(Spec { keep, ..spec }).map_err(MediumError::from)?;
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
-    let software = software(plan, flash);
+    let software = software(plan, flash, false);
     let units = software.units;
     let drive = Drive::start(&rt, chips.clone(), software, keep, Vec::new());
     let unit_bytes = flash.spec.geometry.unit_bytes;
@@ -77,11 +77,12 @@ pub fn to(plan: &Plan, flash: &Flash, spec: Spec) -> Result<Awake, RunError> {
             let bytes = (count * unit_bytes) as usize;
             drive.write(Extent { block, blocks: blocks_of(count) }, &zeros[..bytes]).await
         };
-        if flash.start == Start::Steady {
+        if flash.start != Start::Filled {
             let software = drive.software().await.map_err(MediumError::from)?;
             software.lead(GcControl::Held);
             let seed = plan.run.seed;
             let laid = match &flash.steady_for {
+                _ if flash.start == Start::Scattered => software.precondition_scattered(seed).await,
                 Overwrites::Sequential => software.precondition_sequential(seed).await,
                 Overwrites::Uniform => software.precondition(warm_up(software), seed).await,
                 Overwrites::Skewed(_) => software.precondition(0, seed).await,

@@ -122,6 +122,8 @@ pub(super) fn without_collection(plan: &Plan, work: &Work, written: u64) -> Opti
     let reads = work.jobs.iter().any(reads);
     let start = match flash.start {
         Start::Fresh => "fresh",
+        // The places of what is read do not change.
+        Start::Scattered if reads => "scattered",
         // Reads of blocks that were never written take no time, so a drive that is read is filled.
         _ if reads => "filled",
         _ => "fresh",

@@ -127,6 +127,8 @@ const STAGES: &[(Resource, &[&str])] = &[
         Medium,
         &[
             "mount",
+            "flash software wait",
+            "flash software",
             "buffer wait",
             "room wait",
             "flush",

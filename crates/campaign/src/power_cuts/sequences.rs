@@ -1,5 +1,5 @@
-//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file, whose disk is full
-//! at times or fails to sync: each finds the result of the one before.
+//! Sequences of power cuts, kills, stops and power losses of the host on a state in a file, whose disk is
+//! full at times or fails to sync: each finds the result of the one before.
 
 use std::cell::Cell;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Timing of a die: array operations in FIFO order, and reads that suspend them.
+//! Timing of a die: array operations in FIFO order, and reads that suspend them. Reads of planes that are
+//! independent overlap: each plane has its own order.
 //!
 //! A turn is reserved at once, as at a [`runtime::Line`], but may be prolonged later, which delays the turns
 //! behind it. A task that waits for the end of a turn must therefore check again when it wakes.
@@ -27,13 +28,16 @@ pub(super) struct Turn {
     pub(super) begin: Time,
     pub(super) end: Time,
     span: Span,
+    /// Bit mask of the planes that it takes.
+    planes: u32,
     /// A read that suspended another turn: not part of the FIFO order.
     inside: bool,
     stops: u32,
     /// Execution time before the last suspension, and (next field) the time of the last resume.
     ran: Span,
     since: Time,
-    /// End of the reads that suspended this turn.
+    /// Begin and end of the reads that suspended this turn.
+    paused_from: Time,
     paused_until: Time,
     /// The turn is a GC operation.
     collects: bool,
@@ -49,7 +53,12 @@ pub(super) struct Die {
     /// Array time used by GC, up to the time `counted`.
     collected: Span,
     counted: Time,
+    /// Some reads have taken single planes.
+    overlaps: bool,
 }
+
+/// All planes of a die.
+pub(super) const WHOLE: u32 = u32::MAX;
 
 /// Below this number of turns, ended ones are not purged.
 const FEW: usize = 32;
@@ -73,15 +82,16 @@ impl Turn {
 }
 
 impl Die {
-    /// Reserves a read of duration `span`, requested at `now`.
+    /// Reserves a read of these planes, or of [`WHOLE`] dies, of duration `span`, requested at `now`.
     pub(super) fn read(
         &mut self,
         now: Time,
         span: Span,
         suspend: Option<&Suspend>,
-        collects: bool,
+        (collects, planes): (bool, u32),
     ) -> Ticket {
         self.forget(now);
+        self.overlaps |= planes != WHOLE;
         if let Some(suspend) = suspend
             && let Some(at) = self.turns.iter().position(|turn| {
                 let paused = now < turn.paused_until;
@@ -89,7 +99,7 @@ impl Die {
                 !turn.is_read() && under_way && (paused || turn.stops < suspend.most)
             })
         {
-            return self.cut_in(at, now, span, suspend, collects);
+            return self.cut_in(at, now, span, suspend, (collects, planes));
         }
         // Behind all turns that have begun or could begin.
         let behind = |turn: &Turn| turn.is_read() || turn.ready <= now;
@@ -97,7 +107,7 @@ impl Die {
         let mut place = place.map_or(0, |at| at + 1);
         // Suspending reads stay next to the turn that they suspended.
         place += self.turns[place..].iter().take_while(|turn| turn.inside).count();
-        self.reserve(place, now, now, span, (Work::Read, collects))
+        self.reserve(place, now, now, span, (Work::Read, collects, planes))
     }
 
     /// Reserves a program or erase of duration `span`, not before its data arrive at `ready`.
@@ -109,7 +119,7 @@ impl Die {
         (work, collects): (Work, bool),
     ) -> Ticket {
         self.forget(now);
-        self.reserve(self.turns.len(), now, ready, span, (work, collects))
+        self.reserve(self.turns.len(), now, ready, span, (work, collects, WHOLE))
     }
 
     fn reserve(
@@ -118,9 +128,10 @@ impl Die {
         now: Time,
         ready: Time,
         span: Span,
-        (work, collects): (Work, bool),
+        (work, collects, planes): (Work, bool, u32),
     ) -> Ticket {
-        let before = self.turns[..place].iter().map(|turn| turn.end).max().unwrap_or(now);
+        let earlier = self.turns[..place].iter().filter(|turn| turn.planes & planes != 0);
+        let before = earlier.map(|turn| turn.end).max().unwrap_or(now);
         let begin = before.max(ready);
         let ticket = self.ticket();
         self.turns.insert(
@@ -132,10 +143,12 @@ impl Die {
                 begin,
                 end: begin + span,
                 span,
+                planes,
                 inside: false,
                 stops: 0,
                 ran: Span::ZERO,
                 since: begin,
+                paused_from: Time::ZERO,
                 paused_until: Time::ZERO,
                 collects,
                 collected: self.collected,
@@ -157,24 +170,29 @@ impl Die {
         now: Time,
         span: Span,
         suspend: &Suspend,
-        collects: bool,
+        (collects, planes): (bool, u32),
     ) -> Ticket {
         let (ticket, collected) = (self.ticket(), self.collected);
+        let joined = self.turns[at + 1..].iter().take_while(|turn| turn.inside);
+        let joined = joined.filter(|turn| turn.planes & planes != 0).map(|turn| turn.end).max();
         let turn = &mut self.turns[at];
-        let begin = if now < turn.paused_until {
-            turn.paused_until
-        } else {
+        let begin = if now >= turn.paused_until {
             turn.ran += now.since(turn.since);
             turn.stops += 1;
             let erases = matches!(turn.work, Work::Erase(_));
-            now + if erases { suspend.erase } else { suspend.program }
+            turn.paused_from = now + if erases { suspend.erase } else { suspend.program };
+            turn.paused_from
+        } else if planes == WHOLE {
+            turn.paused_until
+        } else {
+            turn.paused_from.max(now).max(joined.unwrap_or_default())
         };
         let end = begin + span;
-        turn.paused_until = end;
-        turn.since = end + suspend.resume;
+        turn.paused_until = turn.paused_until.max(end);
+        turn.since = turn.paused_until + suspend.resume;
         turn.end = turn.since + turn.span.saturating_sub(turn.ran);
         let mut read = Turn { ticket, work: Work::Read, begin, end, span, inside: true, ..*turn };
-        (read.collects, read.collected) = (collects, collected);
+        (read.collects, read.collected, read.planes) = (collects, collected, planes);
         self.turns.insert(at + 1, read);
         self.move_on(at);
         ticket
@@ -182,16 +200,36 @@ impl Die {
 
     /// Delays the turns behind `place` that would overlap it.
     fn move_on(&mut self, place: usize) {
-        let mut free = self.turns[place].end;
-        for turn in self.turns[place + 1..].iter_mut().filter(|turn| !turn.inside) {
-            if turn.begin >= free {
-                break;
+        let before = self.turns[..=place].iter().filter(|turn| !turn.inside);
+        let mut last = before.map(|turn| turn.end).max().unwrap_or_default();
+        for at in place + 1..self.turns.len() {
+            let Turn { inside, planes, begin, end, .. } = self.turns[at];
+            if inside {
+                continue;
             }
+            let free = if planes == WHOLE { last } else { self.free_before(at) };
+            if begin >= free {
+                if planes == WHOLE {
+                    // All behind it begin after it.
+                    break;
+                }
+                last = last.max(end);
+                continue;
+            }
+            let turn = &mut self.turns[at];
             turn.begin = free;
             turn.since = free;
             turn.end = free + turn.span;
-            free = turn.end;
+            last = last.max(turn.end);
         }
+    }
+
+    /// End of the turns before this one that take some of its planes.
+    fn free_before(&self, at: usize) -> Time {
+        let planes = self.turns[at].planes;
+        let before = self.turns[..at].iter().filter(|turn| !turn.inside);
+        let before = before.filter(|turn| turn.planes & planes != 0);
+        before.map(|turn| turn.end).max().unwrap_or_default()
     }
 
     /// Extends a read to `end`, while its page is transferred from the array's register.
@@ -209,18 +247,22 @@ impl Die {
         }
         // Delay the later reads of the same suspension, then the suspended turn.
         let host = (0..at).rev().find(|place| !self.turns[*place].inside).expect("it cut in");
+        let mut paused_until = self.turns[host].paused_until;
         for other in host + 1..self.turns.len() {
             let other = &mut self.turns[other];
             if !other.inside {
                 break;
             }
-            if other.begin >= turn.end && other.ticket != ticket {
+            let shared = other.planes & turn.planes != 0;
+            if shared && other.begin >= turn.end && other.ticket != ticket {
                 other.begin += longer;
                 other.end += longer;
             }
+            paused_until = paused_until.max(other.end);
         }
         let stopped = &mut self.turns[host];
-        stopped.paused_until += longer;
+        let longer = paused_until.since(stopped.paused_until);
+        stopped.paused_until = paused_until;
         stopped.since += longer;
         stopped.end += longer;
         self.move_on(host);
@@ -261,6 +303,15 @@ impl Die {
     }
 
     fn collected_between(&self, from: Time, to: Time) -> Span {
+        if self.overlaps {
+            let of_host = self.covered((from, to), |turn, in_collection| {
+                turn.inside && in_collection && !turn.collects
+            });
+            let all = self.covered((from, to), |turn, in_collection| {
+                turn.collects && !(turn.inside && in_collection)
+            });
+            return all.saturating_sub(of_host);
+        }
         let (mut sum, mut stopped) = (Span::ZERO, false);
         let mut scratch_guard = Span::ZERO;
         for turn in &self.turns {
@@ -277,6 +328,33 @@ impl Die {
             }
         }
         sum.saturating_sub(scratch_guard)
+    }
+
+    /// Time within an interval that is covered by some of the turns that `of` picks: it is given each turn,
+    /// and whether the turn that a read suspends is of the collector.
+    fn covered(&self, (from, to): (Time, Time), of: impl Fn(&Turn, bool) -> bool) -> Span {
+        let (mut sum, mut now) = (Span::ZERO, from);
+        while now < to {
+            // The turn that covers this moment and ends last, or else the first to begin after it.
+            let (mut in_collection, mut end, mut next) = (false, now, to);
+            for turn in &self.turns {
+                if !turn.inside {
+                    in_collection = turn.collects;
+                }
+                if !of(turn, in_collection) {
+                    continue;
+                }
+                if turn.begin <= now {
+                    end = end.max(turn.end);
+                } else {
+                    next = next.min(turn.begin);
+                }
+            }
+            let end = end.min(to);
+            sum += end.since(now);
+            now = if end > now { end } else { next };
+        }
+        sum
     }
 
     /// Purges reads and programs that have ended. Most are removed by `finish`; the rest belong to futures
@@ -326,7 +404,8 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        Read(u64),
+        /// Its time, and its planes.
+        Read(u64, u32),
         Program(u64, u64),
         Erase(u64),
         /// The latest read holds the array longer by this time.
@@ -335,25 +414,30 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            3 => (1..80_u64).prop_map(Op::Read),
+            3 => (1..80_u64, 1..4_u32).prop_map(|(span, planes)| Op::Read(span, planes)),
             2 => (0..60_u64, 1..500_u64).prop_map(|(load, span)| Op::Program(load, span)),
             1 => (1..900_u64).prop_map(Op::Erase),
             1 => (1..40_u64).prop_map(Op::Hold),
         ]
     }
 
-    /// Checks that turns do not overlap and that each gets its full duration.
+    /// Checks that turns of a plane do not overlap and that each gets its full duration.
     fn check(die: &Die) {
-        let mut free = Time::ZERO;
+        for plane in 0..2 {
+            let mut free = Time::ZERO;
+            let takes = |turn: &&Turn| !turn.inside && turn.planes >> plane & 1 != 0;
+            for turn in die.turns.iter().filter(takes) {
+                assert!(turn.begin >= free, "{:?}", die.turns);
+                free = turn.end;
+            }
+        }
         for turn in die.turns.iter().filter(|turn| !turn.inside) {
-            assert!(turn.begin >= free, "{:?}", die.turns);
             assert!(turn.begin >= turn.ready);
-            free = turn.end;
             let left = turn.end.since(turn.since);
             assert_eq!(turn.ran + left, turn.span, "{turn:?}");
         }
         let mut host = None;
-        let mut within: Vec<(Time, Time)> = Vec::new();
+        let mut within: Vec<Turn> = Vec::new();
         for turn in &die.turns {
             if !turn.inside {
                 host = Some(*turn);
@@ -362,9 +446,12 @@ mod tests {
             }
             let host: Turn = host.expect("it cut in on one");
             assert!(turn.begin >= host.begin && turn.end <= host.paused_until, "{:?}", die.turns);
-            let apart = |(begin, end): &(Time, Time)| turn.end <= *begin || *end <= turn.begin;
+            let apart = |other: &Turn| {
+                let shared = turn.planes & other.planes != 0;
+                !shared || turn.end <= other.begin || other.end <= turn.begin
+            };
             assert!(within.iter().all(apart), "{:?}", die.turns);
-            within.push((turn.begin, turn.end));
+            within.push(*turn);
         }
     }
 
@@ -379,10 +466,10 @@ mod tests {
         let mut die = Die::default();
         die.operate(at(0), at(0), Span::us(100), (ERASE, true));
         // It suspends the erase within 20 us, and has the array from 50 to 90.
-        let first = die.read(at(30), Span::us(40), Some(&suspend), false);
+        let first = die.read(at(30), Span::us(40), Some(&suspend), (false, WHOLE));
         assert_eq!(waited(&die, first, at(50)), Span::us(20));
         // Waits behind it for 30 us, which counts for the host.
-        let second = die.read(at(60), Span::us(40), Some(&suspend), false);
+        let second = die.read(at(60), Span::us(40), Some(&suspend), (false, WHOLE));
         assert_eq!(die.turn(second).unwrap().begin, at(90));
         assert_eq!(waited(&die, first, at(90)), Span::us(20));
         assert_eq!(waited(&die, second, at(130)), Span::ZERO);
@@ -393,7 +480,7 @@ mod tests {
         let third = die.operate(at(140), at(140), Span::us(200), (PROGRAM, false));
         assert_eq!(die.turn(third).unwrap().begin, at(205));
         assert_eq!(waited(&die, third, at(205)), Span::us(65));
-        let fourth = die.read(at(190), Span::us(40), None, true);
+        let fourth = die.read(at(190), Span::us(40), None, (true, WHOLE));
         assert_eq!(die.turn(fourth).unwrap().begin, at(405));
         assert_eq!(waited(&die, third, at(405)), Span::us(65));
         assert_eq!(die.collected(at(500)), Span::us(50 + 75 + 40));
@@ -405,6 +492,7 @@ mod tests {
         fn die_turns_never_overlap_and_run_fully(
             ops in proptest::collection::vec((0..120_u64, op()), 1..60),
             most in 0..3_u32,
+            independent: bool,
         ) {
             let us = Span::us;
             let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most };
@@ -414,7 +502,11 @@ mod tests {
             for (wait, op) in ops {
                 now += us(wait);
                 match op {
-                    Op::Read(span) => latest = Some(die.read(now, us(span), suspend, span % 3 == 0)),
+                    Op::Read(span, planes) => {
+                        let planes = if independent { planes } else { WHOLE };
+                        let of = (span % 3 == 0, planes);
+                        latest = Some(die.read(now, us(span), suspend, of));
+                    }
                     Op::Program(load, span) => {
                         die.operate(now, now + us(load), us(span), (PROGRAM, span % 2 == 0));
                     }

@@ -17,7 +17,7 @@ struct Block {
     /// Units per page.
     units: u32,
     steps: Steps,
-    /// Per superpage: sequence number, and the logical unit of its first mapped unit.
+    /// Per superpage: sequence number, and the place in the walk of its first mapped unit.
     rows: Vec<(u64, u32)>,
     /// Bitmap of the mapped units, in page order.
     chosen: Vec<u64>,
@@ -56,7 +56,7 @@ impl Laid for Block {
                 return u32::MAX;
             }
             let after = self.steps.after(next, 1);
-            std::mem::replace(&mut next, after)
+            self.steps.unit(std::mem::replace(&mut next, after))
         });
         let spare = spare_bytes(Header { sequence, erases: self.erases }, logicals);
         let known = (HEADER_BYTES + 4 * self.units) as usize;
@@ -89,7 +89,7 @@ impl Filling {
                 erases: header.erases,
                 group: shape.group,
                 units: shape.units,
-                steps,
+                steps: steps.clone(),
                 rows: Vec::with_capacity(rows),
                 chosen: vec![0; (rows as u32 * of_row).div_ceil(64) as usize],
             });
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn mapped_units_of_any_range_are_counted() {
         let chosen = vec![0x8000_0000_0000_0001, u64::MAX, 0xaaaa_aaaa_aaaa_aaaa];
-        let steps = Steps { step: 1, of: 1 };
+        let steps = Steps { step: 1, of: 1, order: None };
         let block = Block { erases: 0, group: 1, units: 1, steps, rows: Vec::new(), chosen };
         for start in 0..=192 {
             for end in start..=192 {

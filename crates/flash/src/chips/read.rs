@@ -4,7 +4,7 @@ use ftl::{PageRead, Part};
 use media::nand::{Sense, Timing};
 use runtime::{Span, Time};
 
-use super::die::{Ticket, Turn};
+use super::die::{Ticket, Turn, WHOLE};
 use super::{Chips, on_wires};
 
 /// One array operation of a read: a page, or pages of equal number in several planes.
@@ -127,7 +127,12 @@ impl Chips {
         let span = self.stretched(die, timing.command + longest.unwrap_or_default());
         let mut die = self.dies[die as usize].borrow_mut();
         let now = self.rt.now();
-        let ticket = die.read(now, span, timing.suspend.as_ref(), reading.collects);
+        let of_planes = |mask, at: usize| mask | 1 << parts[at].page.plane;
+        let planes = match timing.independent_planes {
+            true => reading.of(work).fold(0, of_planes),
+            false => WHOLE,
+        };
+        let ticket = die.read(now, span, timing.suspend.as_ref(), (reading.collects, planes));
         let due = die.turn(ticket).map_or(now, |turn| turn.end);
         Sensing { now: Now::Array(ticket), due, ..work }
     }
@@ -217,8 +222,8 @@ impl Reading {
                 let other = parts[work.first].page;
                 (other.block, other.page, other.die) == (page.block, page.page, page.die)
             };
-            let found =
-                if timing.multi_plane { self.works.iter_mut().rev().find(same) } else { None };
+            let together = timing.multi_plane && !timing.independent_planes;
+            let found = if together { self.works.iter_mut().rev().find(same) } else { None };
             if let Some(work) = found {
                 self.nexts[work.last] = at;
                 work.last = at;

@@ -185,3 +185,31 @@ fn sequential_precondition_needs_no_copies_for_sequential_writes() {
         assert!(counters.erased > 40, "{counters:?}");
     });
 }
+
+/// One random write of each unit: neighbours are on any die, with nothing to do for the collector.
+#[test]
+fn scattered_precondition_leaves_neighbours_on_independent_dies() {
+    let shape = Shape { dies: 4, planes: 2, units: 4, ..shape(40, 16) };
+    let units = Options::units_for(&shape, 150, 2, 0);
+    let rt = Rt::simulated(None, Log::Off);
+    let pages = Lean::new(shape);
+    let ftl = rt.block_on(async {
+        let options = Options { slots: 256, ..options(&shape, units, 1) };
+        let ftl = Ftl::mount(&rt, pages.clone(), &options).await.unwrap();
+        ftl.precondition_scattered(1).await.unwrap();
+        ftl
+    });
+    assert_eq!(ftl.stats().mapped_units, u64::from(units));
+    let dies = pages.dies();
+    assert_eq!(dies.len(), units as usize, "each unit is on one page");
+    for apart in 1..5 {
+        let mut counts = [0; 4];
+        for unit in 0..units - apart {
+            counts[((4 + dies[&(unit + apart)] - dies[&unit]) % 4) as usize] += 1;
+        }
+        let quarter = (units - apart) / 4;
+        let even = |count: &u32| count.abs_diff(quarter) < quarter / 10;
+        assert!(counts.iter().all(even), "{apart} apart: {counts:?} of {units}");
+    }
+    rt.drop_tasks();
+}

@@ -23,6 +23,8 @@ pub struct Timing {
     pub decode: Span,
     /// Multi-plane operations: planes of a die work together on equal block and page numbers.
     pub multi_plane: bool,
+    /// Planes of a die read at the same time on any block and page numbers.
+    pub independent_planes: bool,
     /// Cache operations: the array works while the previous page register is transferred.
     pub cache: bool,
     /// Program and erase suspension for reads; `None`: reads wait.
@@ -122,6 +124,7 @@ impl Profile {
                 bytes_per_s: 1_200_000_000,
                 decode: us(20),
                 multi_plane: true,
+                independent_planes: false,
                 cache: true,
                 suspend: Some(suspend(20, 60, 20)),
             },
@@ -208,6 +211,7 @@ impl Profile {
                 bytes_per_s: 166_000_000,
                 decode: us(10),
                 multi_plane: true,
+                independent_planes: false,
                 cache: true,
                 suspend: None,
             },
@@ -259,6 +263,7 @@ impl Profile {
                 bytes_per_s: 50_000_000,
                 decode: us(5),
                 multi_plane: true,
+                independent_planes: false,
                 cache: true,
                 suspend: None,
             },
@@ -310,6 +315,7 @@ impl Profile {
                 bytes_per_s: 1_000_000_000,
                 decode: Span::ZERO,
                 multi_plane: true,
+                independent_planes: false,
                 cache: true,
                 suspend: None,
             },

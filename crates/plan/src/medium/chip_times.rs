@@ -16,6 +16,11 @@ const LONGEST: RangeInclusive<Span> = Span::ZERO..=Span::s(10);
 /// A time, as a field of the timing.
 type Single = (&'static str, fn(&mut Timing) -> Option<&mut Span>);
 
+/// Times of the page types of a cell, each of which replaces what follows from the mean.
+const READ_TYPES: [&str; 4] = ["read_lower", "read_middle", "read_upper", "read_top"];
+const PROGRAM_TYPES: [&str; 4] =
+    ["program_lower", "program_middle", "program_upper", "program_top"];
+
 const SINGLE: [Single; 6] = [
     ("erase", |timing| Some(&mut timing.erase)),
     ("command", |timing| Some(&mut timing.command)),
@@ -34,11 +39,19 @@ pub(super) fn read(fields: &Fields<'_>, geometry: &Geometry, profile: &Timing) -
     let table = fields.table("times")?;
     let bits = geometry.cell.bits() as usize;
     let mut good = true;
-    for (key, pages) in [("read", &mut timing.read), ("program", &mut timing.program)] {
+    for (key, types, pages) in
+        [("read", READ_TYPES, &mut timing.read), ("program", PROGRAM_TYPES, &mut timing.program)]
+    {
         if table.has(key) {
             let mean = table.span(key, Required, LONGEST);
             good &= mean.is_some();
             scale(&mut pages[..bits], mean.unwrap_or_default());
+        }
+        // A cell has as many types as bits, and no key for others.
+        for (key, page) in types[..bits].iter().zip(pages).filter(|(key, _)| table.has(key)) {
+            let span = table.span(key, Required, LONGEST);
+            good &= span.is_some();
+            *page = span.unwrap_or_default();
         }
     }
     for (key, field) in SINGLE {
@@ -109,6 +122,19 @@ mod tests {
         assert_eq!(profile.read, [us(78), us(117), us(78), us(0)], "a mean of 91 us");
         assert_eq!(fast.read, [us(39), Span::ns(58_500), us(39), us(0)]);
         assert_eq!(fast, Timing { read: fast.read, ..profile });
+    }
+
+    #[test]
+    fn page_type_has_its_own_time_beside_the_mean() {
+        let us = Span::us;
+        let set =
+            [("medium.flash.times.read", "91 us"), ("medium.flash.times.read_upper", "30 us")];
+        assert_eq!(timing(&set).read, [us(78), us(117), us(30), us(0)]);
+        let set = [("medium.flash.times.program_middle", "2 ms")];
+        assert_eq!(timing(&set).program, [us(700), us(2000), us(700), us(0)]);
+        let top = Plan::open("small-flash", &[("medium.flash.times.read_top", "1 us")]);
+        let errors = top.expect_err("three bits a cell").to_string();
+        assert!(errors.contains("medium.flash.times.read_top: found an unknown key"), "{errors}");
     }
 
     /// Each key changes its time alone, and the value that is listed changes nothing.

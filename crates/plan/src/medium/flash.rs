@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use flash::chips::{self, shape, spare_bytes};
 use ftl::policy::Choice;
-use ftl::{Cache, Options, Shape, space};
+use ftl::{Cache, Options, Processing, Shape, space};
 use media::contents::{Backing, Keep};
 use media::nand::{Errors, Geometry, Profile, Spec, Timing};
+use runtime::Span;
 
 use super::bridge::{self, BridgeOf};
 use super::chip_times;
 use super::{Common, KeepRule, MediumKind, Parts};
-use crate::fields::{Fields, Source::Optional};
+use crate::fields::{Fields, Source::Optional, Source::Required};
 use crate::report::line;
 use crate::units::size_text;
 
@@ -48,6 +49,8 @@ pub enum Start {
     Fresh,
     /// Every block has been written once, sequentially.
     Filled,
+    /// Each unit has been written once, in random order.
+    Scattered,
     /// Overwritten until garbage collection has reached its steady rate.
     Steady,
 }
@@ -161,13 +164,20 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     let stand_in = profile.clone().unwrap_or_else(Profile::tlc);
     let geometry = geometry(&fields, &stand_in, block_bytes).filter(|_| profile.is_some());
     let timing = chip_times::read(&fields, &stand_in.geometry, &stand_in.timing);
+    let independent_planes = fields.boolean_or("independent_planes", false);
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
     let held_up = fields.boolean_or("held_up", false);
     let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
+    let processing = fields.table_if("processing", processing).map(Option::unwrap_or_default);
     let software = software(&fields, geometry.as_ref().zip(shape), block_bytes);
     let start = fields.choice(
         "start",
-        &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
+        &[
+            ("fresh", Start::Fresh),
+            ("filled", Start::Filled),
+            ("scattered", Start::Scattered),
+            ("steady", Start::Steady),
+        ],
     );
     let steady_for = overwrites(&fields, start);
     let state =
@@ -188,12 +198,29 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     Some(Flash {
         profile: profile.name,
         spec,
-        timing: timing?,
-        software: software?,
+        timing: Timing { independent_planes: independent_planes?, ..timing? },
+        software: Options { processing: processing?, ..software? },
         held_up: held_up?,
         start: start?,
         steady_for: steady_for?,
         state: state?.map(PathBuf::from),
+    })
+}
+
+/// The table `processing`.
+fn processing(fields: Fields<'_>) -> Option<Processing> {
+    let time = |key| {
+        let span = || fields.span(key, Required, Span::ZERO..=Span::s(1));
+        if fields.has(key) { span() } else { Some(Span::ZERO) }
+    };
+    let (lookup, update) = (time("lookup"), time("update"));
+    let (split, split_lookup) = (time("split"), time("split_lookup"));
+    fields.done();
+    Some(Processing {
+        lookup: lookup?,
+        update: update?,
+        split: split?,
+        split_lookup: split_lookup?,
     })
 }
 

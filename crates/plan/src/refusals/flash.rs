@@ -139,15 +139,16 @@ fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
     assert_rejected(
         "flash.start",
         "old",
-        "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"steady\"",
+        "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"scattered\" or \
+         \"steady\"",
     );
     assert_rejected(
         "flash.steady",
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
-         dies, planes, blocks, word_lines, unit, times, errors, held_up, spare_per_mille, cache, \
-         buffer, nv_sram, collector, streams, hints, reserve, wear_spread, map_cache, capacity, start, \
-         steady_for, state",
+         dies, planes, blocks, word_lines, unit, times, independent_planes, errors, held_up, processing, \
+         spare_per_mille, cache, buffer, nv_sram, collector, streams, hints, reserve, wear_spread, \
+         map_cache, capacity, start, steady_for, state",
     );
     assert_rejected(
         "flash.steady_for",
@@ -171,7 +172,8 @@ fn chip_times_have_units_and_ranges() {
     assert_rejected(
         "flash.times.reads",
         "\"1 us\"",
-        "medium.flash.times.reads: found an unknown key, expected one of read, program, erase, command, \
+        "medium.flash.times.reads: found an unknown key, expected one of read, read_lower, \
+         read_middle, read_upper, program, program_lower, program_middle, program_upper, erase, command, \
          decode, suspend_program, suspend_erase, resume, bus: did you mean read?",
     );
 }

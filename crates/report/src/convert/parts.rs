@@ -68,6 +68,7 @@ pub(super) fn flash(stats: &FlashStats, plan: &Plan) -> model::Flash {
     let start = match plan.medium.flash.as_ref() {
         Some(flash) if flash.state.is_some() => "file",
         Some(flash) if flash.start == Start::Filled => "filled",
+        Some(flash) if flash.start == Start::Scattered => "scattered",
         Some(flash) if flash.start == Start::Steady => "steady",
         _ => "fresh",
     };

@@ -1,8 +1,7 @@
 //! Offsets of operations within a job's region, in bytes from its beginning.
 
-use runtime::Rng;
+use runtime::{Permutation, Rng};
 
-use super::permutation::Permutation;
 use super::skew::SkewedPlaces;
 use super::{PatternError, Region};
 use crate::job::Distribution;

@@ -6,9 +6,8 @@
 //!
 //! The functions of `libm` are used, not those of the system: a seed gives the same places on every machine.
 
-use runtime::Rng;
+use runtime::{Permutation, Rng};
 
-use super::permutation::Permutation;
 use crate::job::{Decimal, Skew};
 
 /// Draws places out of `0..n`.

@@ -230,6 +230,6 @@ fn options(plan: &Plan, pages: &PageAccess, flash: &Flash) -> driver::Options {
         through_host: pages.through_host,
         own_ports: pages.cores as u16,
         timeout: plan.host.timeout,
-        software: software(plan, flash),
+        software: software(plan, flash, false),
     }
 }

@@ -44,6 +44,8 @@ pub const FETCH: &[&str] = &[
 /// The medium: banks, or flash with its FTL.
 pub const MEDIUM: &[&str] = &[
     "mount",
+    "flash software wait",
+    "flash software",
     "buffer wait",
     "collector at buffer",
     "flush",

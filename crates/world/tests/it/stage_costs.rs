@@ -23,6 +23,13 @@ const CHIPS: &[&str] = &[
     "medium.flash.times.bus",
 ];
 
+const PROCESSING: &[&str] = &[
+    "medium.flash.processing.lookup",
+    "medium.flash.processing.update",
+    "medium.flash.processing.split",
+    "medium.flash.processing.split_lookup",
+];
+
 /// Keys that set the cost of each stage, of which a plan may lack some.
 const COSTS: &[(&[&str], &[&[&str]])] = &[
     (&["benchmark"], &[&["host.costs.benchmark"]]),
@@ -65,6 +72,7 @@ const COSTS: &[(&[&str], &[&[&str]])] = &[
     (&["channel"], &[&["medium.flash.times.bus"]]),
     (&["decode"], &[&["medium.flash.times.decode"]]),
     (&["flush", "buffer wait", "map read"], &[CHIPS]),
+    (&["flash software"], &[PROCESSING]),
     (
         &["media"],
         &[
@@ -91,6 +99,7 @@ const NO_KEY: &[(&[&str], &str)] = &[
         &["core wait", "device processor wait", "link wait", "die wait", "channel wait"],
         "waits for what others occupy",
     ),
+    (&["flash software wait"], "waits for what others occupy"),
     (&["media wait", "engine wait", "request wait", "turn wait"], "waits for what others occupy"),
     (&["lock wait", "lock transfer"], "waits for a lock that another core has had"),
     (&["dispatch"], "waits for a slot to begin"),
@@ -314,6 +323,13 @@ fn further() -> Vec<Case> {
     ];
     let mapped = [FILLED, ("medium.flash.map_cache", "8 KiB"), ("medium.flash.blocks", "64")];
     let through = [("medium.flash.cache", "through")];
+    let processing = [
+        FILLED,
+        ("medium.flash.processing.lookup", "{ value = \"5 us\", source = \"assumed\" }"),
+        ("medium.flash.processing.update", "{ value = \"4 us\", source = \"assumed\" }"),
+        ("medium.flash.processing.split", "{ value = \"30 us\", source = \"assumed\" }"),
+        ("medium.flash.processing.split_lookup", "{ value = \"6 us\", source = \"assumed\" }"),
+    ];
     let small = [("medium.flash.buffer", "256 KiB")];
     let apart = [
         FILLED,
@@ -335,6 +351,9 @@ fn further() -> Vec<Case> {
         by("nvme", "gen4", &protected, "randread", ""),
         by("fastpath", "gen4", &function, "randread", ""),
         by("nvme", "small-flash", &through, "randwrite", ""),
+        by("nvme", "small-flash", &processing, "randread", ""),
+        by("nvme", "small-flash", &processing, "randread", "bs=16k\n"),
+        by("nvme", "small-flash", &processing, "randwrite", ""),
         overlapping(by("nvme", "small-flash", &small, "write", "number_ios=400\n")),
         by("nvme", "small-flash", &mapped, "randread", ""),
         by("host-map", "small-flash", &mapped, "randread", "bs=16k\n"),

@@ -7,6 +7,7 @@ mod full;
 mod layer;
 mod live;
 mod mounts;
+mod processing;
 mod schedules;
 
 use std::rc::Rc;

@@ -104,6 +104,27 @@ fn multi_plane_read_needs_same_page_number() {
 }
 
 #[test]
+fn independent_planes_sense_any_pages_at_the_same_time() {
+    let independent = Timing { independent_planes: true, ..timing() };
+    let two = [(0, read(0, 0, 0)), (0, read(0, 1, 3))];
+    assert_eq!(run(timing(), &two), [55_160, 106_160]);
+    assert_eq!(run(independent.clone(), &two), [55_160, 59_320], "the wires in turn");
+    let same = [(0, read(0, 1, 0)), (0, read(0, 1, 3))];
+    assert_eq!(run(independent.clone(), &same), [55_160, 106_160]);
+    let one = Call::Read(vec![part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, 3), 1)]);
+    assert_eq!(run(independent.clone(), &[(0, one)]), [59_320]);
+    // A program takes all planes, whichever it is for.
+    let begun = [(0, program(0, 0, 0b01)), (100, read(0, 1, 0)), (100, read(0, 0, 0))];
+    assert_eq!(run(independent.clone(), &begun), [1_025_960, 1_081_120, 1_085_280]);
+    let behind = [(0, read(0, 0, 0)), (0, read(0, 1, 2)), (0, Call::Erase(vec![erase(0, 1, 1)]))];
+    assert_eq!(run(independent.clone(), &behind), [55_160, 75_160, 3_072_000]);
+    // With one page register a plane waits for the transfer of its own page alone.
+    let plain = Timing { cache: false, ..independent };
+    let calls = [(0, read(0, 0, 0)), (0, read(0, 1, 0)), (0, read(0, 0, 3))];
+    assert_eq!(run(plain, &calls), [55_160, 59_320, 110_320]);
+}
+
+#[test]
 fn multi_plane_program_loads_then_programs_together() {
     // Three pages a plane: 24.96 us on the bus, and a command.
     assert_eq!(run(timing(), &[(0, program(0, 0, 0b01))]), [1_025_960]);
@@ -155,6 +176,10 @@ fn read_suspends_program_and_later_reads_join() {
     assert_eq!(run(stoppable(1), &one), [166_000 + 950_920, 165_160]);
     let joined = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (120, read(0, 0, 3))];
     assert_eq!(run(stoppable(1), &joined), [217_000 + 950_920, 165_160, 216_160]);
+    // Of another plane that is independent it need not wait: from 120 to 171 us, resumed at 176 us.
+    let independent = Timing { independent_planes: true, ..stoppable(1) };
+    let joined = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (120, read(0, 1, 3))];
+    assert_eq!(run(independent, &joined), [176_000 + 950_920, 165_160, 175_160]);
     // The program is suspended at most once; the next read waits for its end.
     let end = 166_000 + 950_920;
     let late = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (500, read(0, 0, 3))];

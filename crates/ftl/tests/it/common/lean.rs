@@ -51,6 +51,19 @@ impl Lean {
         }
     }
 
+    /// Die of each logical unit that a programmed page holds.
+    pub fn dies(&self) -> BTreeMap<u32, u32> {
+        let pages = (self.shape.planes * self.shape.blocks * self.shape.pages) as usize;
+        let (headers, logicals) = (self.headers.borrow(), self.logicals.borrow());
+        let units = logicals.chunks_exact(self.shape.units as usize);
+        let held =
+            headers.iter().zip(units).enumerate().filter(|(_, (header, _))| **header != NEVER);
+        let of_page = held.flat_map(|(page, (_, units))| {
+            units.iter().map(move |logical| (*logical, (page / pages) as u32))
+        });
+        of_page.filter(|(logical, _)| *logical != u32::MAX).collect()
+    }
+
     /// Passes all bytes stored under this number to `put`.
     fn lend_whole(&self, stamp: u32, put: &mut dyn FnMut(u32, &[u8])) -> bool {
         let Some(whole) = &self.whole else { return false };

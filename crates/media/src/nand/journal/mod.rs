@@ -520,13 +520,9 @@ impl Nand {
             return self.fold();
         }
         self.commit()?;
-        if let Err(error) = self.sync_pages() {
-            if let Some(journal) = &mut self.journal {
-                journal.trouble = Trouble::Distrusted;
-            }
-            return Err(error);
-        }
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let synced = self.sync_pages();
+        let Some(journal) = &mut self.journal else { return synced };
+        synced.inspect_err(|_| journal.trouble = Trouble::Distrusted)?;
         let confirmed = match journal.sync() {
             Err(error) if journal.trouble == Trouble::Distrusted => {
                 return self.fold().map_err(|_| error);

@@ -16,6 +16,8 @@ const OVERWRITES: &str = "[a]\nrw=randrw\nrwmixread=20\nsize=4m\nnumber_ios=400\
 const BURST: &str = "[a]\nrw=write\nbs=256k\nsize=5m\nnumber_ios=24\niodepth=16\n";
 /// Reads of data whose last bits differ.
 const READ_BACK: &str = "[a]\nrw=randwrite\nsize=256k\niodepth=8\nverify=crc32c\n";
+/// Reads of several mapping units.
+const SEVERAL: &str = "[a]\nrw=randread\nbs=16k\nsize=4m\nnumber_ios=20\n";
 const DEEP: &str = "[a]\nrw=randrw\nsize=1m\nnumber_ios=100\niodepth=32\n";
 const SPREAD: &str = "[a]\nrw=randrw\nbs=64k\nsize=120g\nnumber_ios=60\niodepth=4\n";
 const STREAMS: &str = "[a]\nrw=read\nbs=64k\nsize=8m\nnumjobs=4\noffset_increment=1g\n";
@@ -114,6 +116,7 @@ const OF_FLASH: &[Table] = &[
             ("small-flash", &[], MIXED),
             ("small-flash", STEADY, OVERWRITES),
             ("small-flash", PROTECTED, OVERWRITES),
+            ("small-flash", STEADY, SEVERAL),
             ("small-flash", MANY_BLOCKS, MIXED),
             ("flash-bridge", WORD_LINES, MIXED),
         ],

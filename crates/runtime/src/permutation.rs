@@ -28,7 +28,7 @@ impl Permutation {
         let bits = 64 - (n - 1).leading_zeros();
         let low_bits = bits.div_ceil(2);
         let mut state = key;
-        let keys = std::array::from_fn(|_| {
+        let keys = core::array::from_fn(|_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             mix(state)
         });
@@ -77,12 +77,13 @@ const fn mix(mut z: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     fn is_bijection(n: u64, key: u64) -> bool {
         let permutation = Permutation::new(n, key);
         let mut seen = vec![false; n as usize];
-        (0..n).all(|at| !std::mem::replace(&mut seen[permutation.at(at) as usize], true))
+        (0..n).all(|at| !core::mem::replace(&mut seen[permutation.at(at) as usize], true))
     }
 
     #[test]

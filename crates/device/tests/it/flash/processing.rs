@@ -1,0 +1,68 @@
+//! Time that flash software on the device takes, worked out by hand; the chips take none.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use flash::chips::{Chips, Options};
+use flash::drive::Drive;
+use ftl::{Pages, Processing};
+use media::contents::Keep;
+use media::nand::{Nand, Spec};
+use media::{Extent, Media};
+use runtime::{Log, Rt, Span};
+
+use super::{ns, spec};
+
+/// Two blocks are a unit.
+const BLOCK_BYTES: u32 = 2048;
+
+fn drive(rt: &Rt, processing: Processing) -> Rc<Drive<Chips>> {
+    let options = Options { timing: None, protected_buffer: false, nv_slots: None, held_up: false };
+    let chips = Rc::new(
+        Chips::new(rt, Nand::new(Spec { block_bytes: BLOCK_BYTES, ..spec() }).unwrap(), options)
+            .unwrap(),
+    );
+    let shape = chips.shape();
+    let units = ftl::Options::units_for(&shape, 150, 2, 3);
+    let own = ftl::Options { block_bytes: BLOCK_BYTES, units, ..ftl::Options::new(&shape) };
+    let own = ftl::Options { processing, ..own };
+    Drive::start(rt, chips, own, Keep::Everything, Vec::new())
+}
+
+/// Ends of reads and writes that all begin at time 0, in nanoseconds.
+fn ends(processing: Processing, calls: &[(u64, u32, bool)]) -> Vec<u64> {
+    let rt = Rt::simulated(None, Log::Off);
+    let drive = drive(&rt, processing);
+    rt.block_on(async { drive.software().await.map(drop) }).unwrap();
+    assert_eq!(ns(rt.now()), 0, "the mount takes no time");
+    let ends = Rc::new(RefCell::new(vec![0; calls.len()]));
+    for (number, (block, blocks, writes)) in calls.iter().copied().enumerate() {
+        let (rt_, drive, ends) = (rt.clone(), drive.clone(), ends.clone());
+        rt.spawn(async move {
+            let at = Extent { block, blocks };
+            let data = vec![1; (blocks * BLOCK_BYTES) as usize];
+            match writes {
+                true => drive.write(at, &data).await.unwrap(),
+                false => drop(drive.read(at).await.unwrap()),
+            }
+            ends.borrow_mut()[number] = ns(rt_.now());
+        });
+    }
+    rt.block_on(rt.sleep(Span::s(1)));
+    ends.take()
+}
+
+#[test]
+fn units_of_reads_and_writes_take_the_processor_in_turn() {
+    let (us, ns) = (Span::us, Span::ns);
+    let free = Processing::default();
+    assert_eq!(ends(free, &[(0, 2, false), (0, 8, true)]), [0, 0]);
+    let some = Processing { lookup: us(2), update: ns(600), ..free };
+    // One unit, though it is half of one; then four units; then one that begins and ends within two.
+    let calls = [(1, 1, false), (0, 8, true), (3, 2, true)];
+    assert_eq!(ends(some, &calls), [2_000, 4_400, 5_600]);
+    // Reads of several units are split, beside the next request.
+    let split = Processing { split: us(40), split_lookup: us(3), ..some };
+    let calls = [(0, 4, false), (1, 2, false), (0, 2, false)];
+    assert_eq!(ends(split, &calls), [46_000, 52_000, 14_000]);
+}
