@@ -55,7 +55,6 @@ pub struct Drive<P: Pages> {
     label: RefCell<Vec<u8>>,
     /// No write completes any more: see [`Drive::close`].
     is_closed: Cell<bool>,
-    /// Runs the flash software.
     processor: Line,
     stages: Stages,
 }

@@ -72,7 +72,7 @@ pub(super) struct HostDisk {
     fails: Cell<bool>,
     /// It has failed since the start of this process.
     pub(super) has_failed: Cell<bool>,
-    /// What the last power cut has left is in memory alone.
+    /// The result of the last power cut is in memory alone.
     pub(super) is_behind: Cell<bool>,
 }
 
@@ -114,7 +114,7 @@ impl HostDisk {
     }
 }
 
-/// What a life has left.
+/// Result of the end of a life.
 pub(super) struct Left {
     pub(super) medium: MediumState,
     /// An orderly end that covers all that was acknowledged, as a flush.

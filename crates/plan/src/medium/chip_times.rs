@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn page_type_has_its_own_time_beside_the_mean() {
+    fn page_type_key_overrides_mean() {
         let us = Span::us;
         let set =
             [("medium.flash.times.read", "91 us"), ("medium.flash.times.read_upper", "30 us")];
