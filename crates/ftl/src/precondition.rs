@@ -248,6 +248,10 @@ impl State {
             });
             let mut plan: Vec<_> = newest_first.collect();
             plan.reverse();
+            if writes == Writes::Scattered {
+                // The rest was never written, so that the collector has nothing to erase.
+                plan.retain(|(_, valid)| *valid > 0);
+            }
             return Some(plan);
         }
         let decay = decay(((u128::from(units) << 32) / u128::from(space)) as u64);
