@@ -251,7 +251,8 @@ impl Nand {
         let pages = self.own_pages().expect("a file of pages");
         let (taken_back, waits) = (pages.is_taken_back(), pages.wants_sync(blocks));
         // If it fails the next flush says why.
-        if may_sync && (taken_back || waits) && self.sync().is_err() && taken_back {
+        let has_failed = may_sync && (taken_back || waits) && self.sync().is_err();
+        if has_failed && taken_back {
             // Rows that were taken back may still count. This one goes to memory, as a program that fails
             // would retire its block.
             self.unfile_block(at.block)?;

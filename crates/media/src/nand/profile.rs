@@ -10,6 +10,8 @@ pub struct Timing {
     /// From the array into the page register, for lower, middle, upper and top pages. A read of several page
     /// types takes the longest of these.
     pub read: [Span; 4],
+    /// The same for one unit of a page, of chips that can sense a part of it. `None`: as `read`.
+    pub read_unit: Option<[Span; 4]>,
     /// From the page register into the array, likewise; an operation that programs a whole word line takes
     /// the sum over its pages.
     pub program: [Span; 4],
@@ -53,7 +55,10 @@ impl Timing {
         }
         let of_suspend = self.suspend.iter().flat_map(|s| [s.program, s.erase, s.resume]);
         let single = [self.erase, self.command, self.decode];
-        for span in self.read.into_iter().chain(self.program).chain(single).chain(of_suspend) {
+        let of_unit = self.read_unit.into_iter().flatten();
+        for span in
+            self.read.into_iter().chain(of_unit).chain(self.program).chain(single).chain(of_suspend)
+        {
             if span > Span::s(3600) {
                 let expected = "at most 3600 s, in ps";
                 return Err(Error::BadSpec { key: "a time", found: span.0, expected });
@@ -118,6 +123,7 @@ impl Profile {
             },
             timing: Timing {
                 read: [us(78), us(117), us(78), Span::ZERO],
+                read_unit: None,
                 program: [us(700), us(700), us(700), Span::ZERO],
                 erase: Span::ms(5),
                 command: Span::ns(500),
@@ -159,6 +165,7 @@ impl Profile {
             geometry: Geometry { word_lines: 384, cell: Cell::Qlc, group: 4, ..tlc.geometry },
             timing: Timing {
                 read: [ns(47_900), ns(76_200), ns(134_600), ns(228_100)],
+                read_unit: None,
                 program: [us(1860); 4],
                 erase: us(6340),
                 bytes_per_s: 800_000_000,
@@ -205,6 +212,7 @@ impl Profile {
             },
             timing: Timing {
                 read: [us(48), us(64), Span::ZERO, Span::ZERO],
+                read_unit: None,
                 program: [us(850), us(2300), Span::ZERO, Span::ZERO],
                 erase: Span::ms(3),
                 command: Span::ns(500),
@@ -257,6 +265,7 @@ impl Profile {
             },
             timing: Timing {
                 read: [us(25); 4],
+                read_unit: None,
                 program: [us(200); 4],
                 erase: us(700),
                 command: Span::ns(500),
@@ -309,6 +318,7 @@ impl Profile {
             },
             timing: Timing {
                 read: [us(50), us(60), us(70), us(80)],
+                read_unit: None,
                 program: [us(200), us(300), us(500), us(800)],
                 erase: us(3000),
                 command: us(1),

@@ -54,6 +54,13 @@ pub(super) fn read(fields: &Fields<'_>, geometry: &Geometry, profile: &Timing) -
             *page = span.unwrap_or_default();
         }
     }
+    if table.has("read_unit") {
+        let mean = table.span("read_unit", Required, LONGEST);
+        good &= mean.is_some();
+        let mut of_unit = timing.read;
+        scale(&mut of_unit[..bits], mean.unwrap_or_default());
+        timing.read_unit = Some(of_unit);
+    }
     for (key, field) in SINGLE {
         // A chip without suspension has no such key.
         let Some(place) = field(&mut timing).filter(|_| table.has(key)) else { continue };
@@ -132,6 +139,9 @@ mod tests {
         assert_eq!(timing(&set).read, [us(78), us(117), us(30), us(0)]);
         let set = [("medium.flash.times.program_middle", "2 ms")];
         assert_eq!(timing(&set).program, [us(700), us(2000), us(700), us(0)]);
+        // A read of one unit has the proportions of the whole pages.
+        let set = [("medium.flash.times.read_unit", "45.5 us")];
+        assert_eq!(timing(&set).read_unit, Some([us(39), Span::ns(58_500), us(39), us(0)]));
         let top = Plan::open("small-flash", &[("medium.flash.times.read_top", "1 us")]);
         let errors = top.expect_err("three bits a cell").to_string();
         assert!(errors.contains("medium.flash.times.read_top: found an unknown key"), "{errors}");

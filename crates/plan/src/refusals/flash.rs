@@ -173,8 +173,8 @@ fn chip_times_have_units_and_ranges() {
         "flash.times.reads",
         "\"1 us\"",
         "medium.flash.times.reads: found an unknown key, expected one of read, read_lower, \
-         read_middle, read_upper, program, program_lower, program_middle, program_upper, erase, command, \
-         decode, suspend_program, suspend_erase, resume, bus: did you mean read?",
+         read_middle, read_upper, program, program_lower, program_middle, program_upper, read_unit, erase, \
+         command, decode, suspend_program, suspend_erase, resume, bus: did you mean read?",
     );
 }
 

@@ -64,6 +64,11 @@ fn read_time_is_command_sense_transfer_and_decode() {
     assert_eq!(run(timing(), &[(0, both)]), [59_320]);
     let spare = Call::Read(vec![part(page(0, 0, 0, 0), 0)]);
     assert_eq!(run(timing(), &[(0, spare)]), [51_064], "64 free spare bytes");
+    // Of one unit alone, whichever it is.
+    let part_of_page = Timing { read_unit: Some([Span::us(30); 4]), ..timing() };
+    assert_eq!(run(part_of_page.clone(), &[(0, read(0, 0, 1))]), [35_160]);
+    let both = Call::Read(vec![part(page(0, 0, 0, 0), 0b11)]);
+    assert_eq!(run(part_of_page, &[(0, both)]), [59_320]);
     let decode = Timing { decode: Span::us(7), ..timing() };
     assert_eq!(run(decode, &[(0, read(0, 0, 0))]), [62_160]);
 }
