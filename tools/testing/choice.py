@@ -42,6 +42,7 @@ CONCERNS = {
     "crates/rules/": RUST,
     "crates/scsi/": (*WHOLE_PROGRAM, "no-std", "bare", "guest", "papers", "fuzz"),
     "crates/serve/": (*WHOLE_PROGRAM, "browser", "gpu", "guest", "fuzz"),
+    "drives/": RUST,
     "examples/bare/": ("bare",),
     "examples/boot/": ("bare", "guest"),
     "examples/patches/": (),

@@ -1,5 +1,6 @@
 //! Tools that need many runs: power-loss campaigns, queue sharing policies under contention, the conformance
-//! suite, calibration of a plan to this machine, the reasons for a run's rate, sweeps over plans and jobs.
+//! suite, calibration of a plan to this machine, the reasons for a run's rate, sweeps over plans and jobs,
+//! plans beside measurements of real drives.
 //! Single runs, as the command line and Python make them, are here as well: [`run`], [`document`],
 //! [`event_log`].
 //!
@@ -24,3 +25,4 @@ pub mod power_cuts;
 pub mod run;
 pub mod sweep;
 pub mod tenants;
+pub mod validate;

@@ -116,6 +116,12 @@ pub(super) const CALIBRATE: &str = "\
 Example:
   doorbell calibrate --out this-machine.toml";
 
+pub(super) const VALIDATE: &str = "\
+Examples:
+  doorbell validate samsung-980-pro-1tb --quick         short runs of 4 KiB at depths up to 128
+  doorbell validate --json target/validate.json         every table whose drive has a plan
+  doorbell validate my.tsv --plan my.toml               measurements of your own: docs/drives.md";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   doorbell completions bash > ~/.local/share/bash-completion/completions/doorbell

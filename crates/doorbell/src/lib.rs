@@ -38,6 +38,7 @@ mod shells;
 mod state;
 mod sweep;
 mod tenants;
+mod validate;
 mod watch;
 
 use std::ffi::OsString;
@@ -157,6 +158,9 @@ enum Command {
     /// Write a plan for this machine; print predicted and measured latencies
     #[command(after_help = examples::CALIBRATE)]
     Calibrate(calibrate::Calibrate),
+    /// Run published measurements of real drives on their plans; print model over measured
+    #[command(after_help = examples::VALIDATE)]
+    Validate(validate::Validate),
     /// Print the completions of a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(shells::Completions),
@@ -290,6 +294,7 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Hardware(typed) => hardware::hardware(&typed),
         Command::Bench(typed) => bench::bench(&typed, call),
         Command::Calibrate(typed) => calibrate::calibrate(&typed, call),
+        Command::Validate(typed) => validate::validate(&typed),
         Command::Completions(typed) => shells::completions(&typed),
         Command::Man(typed) => shells::man(&typed),
     }

@@ -11,11 +11,14 @@ const PLANS: &[(&str, &str)] = &[
     ("flash-bridge", include_str!("../../../plans/flash-bridge.toml")),
     ("flash-closer", include_str!("../../../plans/flash-closer.toml")),
     ("gen4", include_str!("../../../plans/gen4.toml")),
+    ("intel-p4800x-375gb", include_str!("../../../plans/intel-p4800x-375gb.toml")),
     ("live", include_str!("../../../plans/live.toml")),
+    ("samsung-980-pro-1tb", include_str!("../../../plans/samsung-980-pro-1tb.toml")),
     ("small-flash", include_str!("../../../plans/small-flash.toml")),
     ("tlc", include_str!("../../../plans/tlc.toml")),
     ("vortex", include_str!("../../../plans/vortex.toml")),
     ("vortex-disks", include_str!("../../../plans/vortex-disks.toml")),
+    ("wd-zn540-1tb", include_str!("../../../plans/wd-zn540-1tb.toml")),
 ];
 
 /// The built-in plans: name and text.

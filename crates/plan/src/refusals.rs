@@ -440,8 +440,8 @@ fn unknown_plan_lists_the_built_in_plans() {
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
          dc-express, dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, \
-         flash-bridge, flash-closer, gen4, live, small-flash, tlc, vortex, \
-         vortex-disks"
+         flash-bridge, flash-closer, gen4, intel-p4800x-375gb, live, samsung-980-pro-1tb, \
+         small-flash, tlc, vortex, vortex-disks, wd-zn540-1tb"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("no/such.toml: found No such file"), "{missing}");

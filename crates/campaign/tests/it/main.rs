@@ -14,3 +14,4 @@ mod parts;
 mod power_cuts;
 mod sweep;
 mod tenants;
+mod validate;

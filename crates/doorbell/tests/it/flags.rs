@@ -195,6 +195,16 @@ const OF_CAMPAIGNS: &[Of] = &[
             ("set", Adds("--set link.lanes=1")),
         ],
     ),
+    (
+        "validate",
+        "my.tsv --plan gen4",
+        &[
+            ("plan", Differs("my.tsv --plan gen4", "my.tsv --plan dc-express")),
+            ("quick", Adds("--quick")),
+            ("json", Adds("--json new")),
+            ("set", Adds("--set link.lanes=1")),
+        ],
+    ),
 ];
 
 const HOG: &str = "--bytes 64KiB --time 2ms --interval 1ms";
@@ -315,6 +325,8 @@ const JOB: &str = "[a]\nrw=randrw\nbs=4k\nsize=1m\nnumber_ios=40\niodepth=4\n";
 const SWEEP: &str = "plan = \"gen4\"\nfile = \"job.fio\"\n[[axis]]\njob = \"iodepth\"\nvalues = [1, 2]\n\
     [[axis]]\nset = \"link.lanes\"\nvalues = [1, 4]\n";
 
+const TABLE: &str = "# engine: spdk\nworkload\tbs\tqd\tiops\nrandread\t4096\t1\t100000\n";
+
 /// Status and output of a command, and the files of its folder.
 #[derive(Clone, PartialEq, Eq)]
 struct Left {
@@ -336,6 +348,7 @@ fn run(words: &[String]) -> (CommandOutput, Left) {
     let folder = Folder::new("flags");
     folder.file("job.fio", JOB);
     folder.file("sweep.toml", SWEEP);
+    folder.file("my.tsv", TABLE);
     for (name, at) in [("low.log", 0_u64), ("far.log", 1 << 50)] {
         let line = format!("/dev/x read {at} 4096");
         folder.file(name, &format!("fio version 2 iolog\n/dev/x add\n/dev/x open\n{line}\n"));

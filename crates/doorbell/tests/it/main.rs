@@ -25,4 +25,5 @@ mod served;
 mod sweep;
 mod trace_events;
 mod two_processes;
+mod validate;
 mod vfio_user;

@@ -77,6 +77,9 @@ pub(super) fn read(fields: &Fields<'_>, geometry: &Geometry, profile: &Timing) -
     good.then_some(timing)
 }
 
+/// Difference that the rounding of a mean makes at most.
+const ROUNDING_PS: u64 = 10;
+
 /// Gives the page types of a cell this mean, in the proportions that they have.
 fn scale(pages: &mut [Span], mean: Span) {
     let sum: u128 = pages.iter().map(|span| u128::from(span.0)).sum();
@@ -95,11 +98,23 @@ fn mean(pages: &[Span]) -> Span {
 
 /// Times of chips of these cells as keys of a plan and their values, those of zero left out. A plan that sets
 /// one has the chips with that time.
-pub(super) fn listed(timing: &Timing, cell: Cell) -> Vec<(String, String)> {
+/// Page types have their mean, unless they have other proportions than the profile's: then each has its own.
+pub(super) fn listed(timing: &Timing, profile: &Timing, cell: Cell) -> Vec<(String, String)> {
     let mut timing = timing.clone();
     let bits = cell.bits() as usize;
-    let mut times =
-        vec![("read", mean(&timing.read[..bits])), ("program", mean(&timing.program[..bits]))];
+    let mut times = Vec::new();
+    for (key, types, own, usual) in [
+        ("read", READ_TYPES, timing.read, profile.read),
+        ("program", PROGRAM_TYPES, timing.program, profile.program),
+    ] {
+        let (own, mut usual) = (&own[..bits], usual);
+        scale(&mut usual[..bits], mean(own));
+        match own.iter().zip(&usual).all(|(own, usual)| own.0.abs_diff(usual.0) <= ROUNDING_PS) {
+            true => times.push((key, mean(own))),
+            false => times.extend(types.into_iter().zip(own.iter().copied())),
+        }
+    }
+    times.extend(timing.read_unit.map(|types| ("read_unit", mean(&types[..bits]))));
     for (key, field) in SINGLE {
         times.extend(field(&mut timing).map(|span| (key, *span)));
     }
@@ -140,6 +155,11 @@ mod tests {
         let set = [("medium.flash.times.program_middle", "2 ms")];
         assert_eq!(timing(&set).program, [us(700), us(2000), us(700), us(0)]);
         // A read of one unit has the proportions of the whole pages.
+        let plan = Plan::open("small-flash", &set).expect("a plan");
+        let times = plan.medium.flash.expect("flash").chip_times();
+        let keys: Vec<_> =
+            times.iter().map(|(key, _)| &key[key.rfind('.').unwrap() + 1..]).collect();
+        assert_eq!(keys[..4], ["read", "program_lower", "program_middle", "program_upper"]);
         let set = [("medium.flash.times.read_unit", "45.5 us")];
         assert_eq!(timing(&set).read_unit, Some([us(39), Span::ns(58_500), us(39), us(0)]));
         let top = Plan::open("small-flash", &[("medium.flash.times.read_top", "1 us")]);

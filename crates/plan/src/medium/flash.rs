@@ -88,7 +88,8 @@ impl Flash {
     /// Times of the chips as keys of a plan and their values, those of zero left out. A plan that sets one
     /// has the chips with that time.
     pub fn chip_times(&self) -> Vec<(String, String)> {
-        chip_times::listed(&self.timing, self.spec.geometry.cell)
+        let profile = Profile::named(self.profile).expect("a profile of this name");
+        chip_times::listed(&self.timing, &profile.timing, self.spec.geometry.cell)
     }
 
     /// Writes its lines of the report.

@@ -16,8 +16,8 @@ use world::interfaces::{Row, all, named};
 const LINK: &[&str] =
     &["link.latency", "link.hops.*", "link.host_read", "link.device_read", "link.lanes"];
 const CHIPS: &[&str] = &[
-    "medium.flash.times.read",
-    "medium.flash.times.program",
+    "medium.flash.times.read*",
+    "medium.flash.times.program*",
     "medium.flash.times.command",
     "medium.flash.times.decode",
     "medium.flash.times.bus",
@@ -68,7 +68,7 @@ const COSTS: &[(&[&str], &[&[&str]])] = &[
     (&["fetch"], &[LINK, &["block.costs.dma start"]]),
     (&["parse"], &[&["device.costs.parse"]]),
     (&["post completion"], &[&["device.costs.post completion"]]),
-    (&["die"], &[&["medium.flash.times.read", "medium.flash.times.command"]]),
+    (&["die"], &[&["medium.flash.times.read*", "medium.flash.times.command"]]),
     (&["channel"], &[&["medium.flash.times.bus"]]),
     (&["decode"], &[&["medium.flash.times.decode"]]),
     (&["flush", "buffer wait", "map read"], &[CHIPS]),
@@ -261,7 +261,7 @@ fn sets_of(plan: &Plan) -> &'static [(&'static str, &'static str)] {
     match (&plan.medium.flash, &*plan.name) {
         (None, "vortex") => &[("host.queues", "2"), ("host.queue_depth", "64")],
         (None, _) | (Some(_), "flash-bridge") => &[],
-        (Some(_), "tlc") => &[
+        (Some(_), "tlc" | "samsung-980-pro-1tb" | "wd-zn540-1tb") => &[
             FILLED,
             ("medium.flash.channels", "1"),
             ("medium.flash.blocks", "16"),

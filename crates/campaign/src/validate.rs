@@ -1,0 +1,221 @@
+//! A plan against measurements of the drive that it describes.
+//!
+//! ```text
+//!   table ─► row ─► jobs, host ─► a run in virtual time ─► model over measured ─► shares within 15 %
+//!                └► left out, with a reason
+//! ```
+//!
+//! All rows begin from one state of the drive, the plan's: each run has a copy of it. Nothing is fitted here.
+
+pub mod built_in;
+pub mod compare;
+mod load;
+mod table;
+pub mod text;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use media::contents::Backing;
+use plan::{Plan, Start};
+use runtime::Span;
+use serde::Serialize;
+use workload::trace::Mapping;
+use world::device::{FlashState, MediumState};
+use world::interfaces::NVME;
+use world::work::Work;
+use world::{Options, RunError, RunResult};
+
+pub use load::{Host, LeftOut, Length, Load};
+pub use table::{Figure, Figures, Row, Table, TableError};
+
+use crate::explain::pool;
+use compare::{Compared, Shares, Worst};
+
+/// Length of the runs, and threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    pub length: Length,
+    /// Number of threads; the result does not depend on it.
+    pub threads: usize,
+}
+
+/// Rows that were run and rows that are to be run.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// A plan beside a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The drive by the name of its file.
+    pub table: String,
+    /// The drive, by the header of the table.
+    pub drive: String,
+    /// The plan of all rows, by its key `name`.
+    pub plan: String,
+    pub is_quick: bool,
+    /// Rows that were run, in the order of the table.
+    pub rows: Vec<Compared>,
+    pub shares: Shares,
+    pub worst: Option<Worst>,
+    /// Rows that were not run, by reason.
+    pub left_out: Vec<Reason>,
+}
+
+/// Rows that were not run for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    pub why: String,
+    pub rows: usize,
+}
+
+/// Why a plan cannot be validated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValidateError {
+    /// The interface does not support the plan, or its drive cannot be made.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Every run would write the same file.
+    #[error("{origin}: {key}: found a file, expected none: each row begins from the same drive")]
+    File { origin: String, key: &'static str },
+}
+
+impl Report {
+    /// Number of rows that were not run.
+    pub fn left_out_rows(&self) -> usize {
+        self.left_out.iter().map(|reason| reason.rows).sum()
+    }
+
+    /// The row of the worst ratio, and its figure.
+    pub fn worst_row(&self) -> Option<(&Compared, Figure)> {
+        let worst = self.worst.as_ref()?;
+        let row = self.rows.iter().find(|row| row.line == worst.line)?;
+        Some((row, worst.figure))
+    }
+}
+
+/// Runs each row of a table on a plan.
+///
+/// # Errors
+/// The plan cannot be run at all. A row that fails is left out, with the reason.
+pub fn validate(
+    plan: &Plan,
+    table: &Table,
+    effort: Effort,
+    progress: Progress<'_>,
+) -> Result<Report, ValidateError> {
+    world::device::check(NVME.of_plan(plan), plan)?;
+    let mut left_out: BTreeMap<LeftOut, usize> = BTreeMap::new();
+    let mut tasks = Vec::new();
+    for row in &table.rows {
+        match Load::of(table, row, plan, effort.length) {
+            Ok(load) => tasks.push((row, load)),
+            Err(why) => *left_out.entry(why).or_default() += 1,
+        }
+    }
+    let state = if tasks.is_empty() { None } else { prepared(plan)? };
+    let done = AtomicUsize::new(0);
+    let results = pool::map(&tasks, effort.threads, |(_, load)| {
+        let result = run(plan, load, state.as_ref());
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, tasks.len());
+        result
+    });
+    let mut rows = Vec::new();
+    for ((row, load), result) in tasks.iter().zip(results) {
+        match result {
+            Ok(model) => rows.push(compared(row, load, model)),
+            Err(why) => *left_out.entry(LeftOut::Run(why)).or_default() += 1,
+        }
+    }
+    let reason = |(why, rows): (LeftOut, usize)| Reason { why: why.to_string(), rows };
+    Ok(Report {
+        table: table.name.clone(),
+        drive: table.fact("drive").unwrap_or("no name in the table").to_owned(),
+        plan: plan.name.clone(),
+        is_quick: effort.length == Length::QUICK,
+        shares: Shares::of(&rows),
+        worst: compare::worst(&rows),
+        rows,
+        left_out: left_out.into_iter().map(reason).collect(),
+    })
+}
+
+/// The drive of all rows, mounted; none if each run makes its own, as of DRAM or fresh flash.
+fn prepared(plan: &Plan) -> Result<Option<FlashState>, ValidateError> {
+    let file = |key| Err(ValidateError::File { origin: plan.origin.clone(), key });
+    if plan.medium.contents.backing != Backing::Memory {
+        return file("medium.file");
+    }
+    let Some(flash) = &plan.medium.flash else { return Ok(None) };
+    if flash.state.is_some() {
+        return file("medium.flash.state");
+    }
+    if flash.start == Start::Fresh || plan.array.is_some() || plan.medium.bridge.is_some() {
+        return Ok(None);
+    }
+    let state = MediumState::to_read(plan)?.into_flash().expect("the plan has flash");
+    Ok(Some(state.mounted(plan)?))
+}
+
+/// The figures of a run.
+fn run(plan: &Plan, load: &Load, state: Option<&FlashState>) -> Result<Figures, String> {
+    let mut plan = load.host.of(plan);
+    // Latencies are of all operations; their breakdown is not asked for.
+    plan.run.breakdown_sample = BREAKDOWN_SAMPLE;
+    let work = Work::parse(Path::new("row"), &load.text, Mapping::default());
+    let work = work.map_err(|error| error.to_string())?;
+    let (row, options) = (NVME.of_plan(&plan), Options::default());
+    let result = match state {
+        None => world::simulate(row, &plan, &work, options),
+        Some(state) => world::simulate_on(row, &plan, &work, options, state.duplicate().into()),
+    };
+    figures(&result.map_err(|error| error.to_string())?, load)
+}
+
+const BREAKDOWN_SAMPLE: u32 = 1 << 16;
+
+fn figures(result: &RunResult, load: &Load) -> Result<Figures, String> {
+    for (_, job) in &result.jobs {
+        if job.errors() > 0 {
+            let first = job.messages.first().cloned().unwrap_or_default();
+            return Err(format!("{} operations failed: {first}", job.errors()));
+        }
+    }
+    let job = &result.jobs[0].1;
+    let of_job = job.stats.of(load.kind);
+    if of_job.total.count() == 0 {
+        return Err("no operation in the measured time".to_owned());
+    }
+    let per_second = |count: u64, measured: Span| count as f64 / measured.as_s_f64();
+    let rate = match load.is_open {
+        true => {
+            let each = result.jobs.iter().map(|(_, job)| (job.stats.of(load.kind), job.measured));
+            each.map(|(of, measured)| per_second(of.total.count(), measured)).sum()
+        }
+        // Operations that began in the measured time. The end of the last operation is later, by its latency.
+        false => per_second(of_job.total.count(), load.runtime),
+    };
+    let us = |thousandths| Some(of_job.total.percentile_ns(thousandths) as f64 / 1e3);
+    Ok(Figures([
+        Some(rate),
+        Some(of_job.total.mean_ns() / 1e3),
+        us(50_000),
+        us(99_000),
+        us(99_900),
+    ]))
+}
+
+fn compared(row: &Row, load: &Load, model: Figures) -> Compared {
+    Compared {
+        line: row.line,
+        workload: row.workload.clone(),
+        block_bytes: row.block_bytes.unwrap_or_default(),
+        depth: row.depth,
+        jobs: row.jobs,
+        host: load.host.name(),
+        measured: row.measured,
+        model,
+        ratio: model.over(&row.measured),
+    }
+}
