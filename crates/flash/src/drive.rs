@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use ftl::policy;
-use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
+use ftl::{Asleep, Error, Ftl, MountError, Options, Pages, Processing};
 use media::contents::{Keep, LABEL_BYTES_MAX};
 use media::{
     Boxed, Capabilities, Erase, Extent, Head, Heat, Hints, Labels, Media, MediaError, Placed,
@@ -160,6 +160,9 @@ impl<P: Pages> Drive<P> {
     /// Takes the processor's time for a read, or for a write.
     async fn process(&self, at: Extent, is_read: bool) {
         let times = &self.options.processing;
+        if *times == Processing::default() {
+            return;
+        }
         let units = self.units_of(at);
         let (each, beside) = match (is_read, units) {
             (false, _) => (times.update, Span::ZERO),

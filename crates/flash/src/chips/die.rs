@@ -173,8 +173,14 @@ impl Die {
         (collects, planes): (bool, u32),
     ) -> Ticket {
         let (ticket, collected) = (self.ticket(), self.collected);
-        let joined = self.turns[at + 1..].iter().take_while(|turn| turn.inside);
-        let joined = joined.filter(|turn| turn.planes & planes != 0).map(|turn| turn.end).max();
+        let joined = match planes {
+            WHOLE => self.turns[at].paused_until,
+            _ => {
+                let inside = self.turns[at + 1..].iter().take_while(|turn| turn.inside);
+                let of_planes = inside.filter(|turn| turn.planes & planes != 0);
+                of_planes.map(|turn| turn.end).fold(self.turns[at].paused_from.max(now), Time::max)
+            }
+        };
         let turn = &mut self.turns[at];
         let begin = if now >= turn.paused_until {
             turn.ran += now.since(turn.since);
@@ -182,10 +188,8 @@ impl Die {
             let erases = matches!(turn.work, Work::Erase(_));
             turn.paused_from = now + if erases { suspend.erase } else { suspend.program };
             turn.paused_from
-        } else if planes == WHOLE {
-            turn.paused_until
         } else {
-            turn.paused_from.max(now).max(joined.unwrap_or_default())
+            joined
         };
         let end = begin + span;
         turn.paused_until = turn.paused_until.max(end);
@@ -200,8 +204,11 @@ impl Die {
 
     /// Delays the turns behind `place` that would overlap it.
     fn move_on(&mut self, place: usize) {
-        let before = self.turns[..=place].iter().filter(|turn| !turn.inside);
-        let mut last = before.map(|turn| turn.end).max().unwrap_or_default();
+        let mut last = self.turns[place].end;
+        if self.overlaps {
+            let before = self.turns[..place].iter().filter(|turn| !turn.inside);
+            last = before.map(|turn| turn.end).fold(last, Time::max);
+        }
         for at in place + 1..self.turns.len() {
             let Turn { inside, planes, begin, end, .. } = self.turns[at];
             if inside {

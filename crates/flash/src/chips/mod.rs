@@ -13,10 +13,10 @@
 //!
 //! # Exact
 //!
-//! - The array of a die does one operation at a time, on one plane or on pages of one number in several. A
-//!   channel's wires carry one transfer at a time, spare bytes included. A read is array, wires, decoder;
-//!   each retry is the same again. A program is wires, then array; with a second register the wires are used
-//!   while the array is busy.
+//! - The array of a die does one operation at a time, on one plane or on pages of one number in several; with
+//!   independent planes, a read in each plane. A channel's wires carry one transfer at a time, spare bytes
+//!   included. A read is array, wires, decoder; each retry is the same again. A program is wires, then array;
+//!   with a second register the wires are used while the array is busy.
 //! - A read suspends a program or an erase, at the plan's cost and at most as often as the plan allows. Reads
 //!   that arrive meanwhile join it; later turns of the die move back. No event is cancelled: a task checks
 //!   the end of its turn again when that time comes (`die.rs`).

@@ -141,9 +141,9 @@ impl Chips {
         let nand = self.nand.borrow();
         // Its contents are looked at when the array is done; other work comes before.
         nand.prefetch(self.at(part.page));
-        let types = match timing.read_unit {
+        let types = match &timing.read_unit {
             Some(of_unit) if part.units.is_power_of_two() => of_unit,
-            _ => timing.read,
+            _ => &timing.read,
         };
         types[usize::from(nand.cells(part.page.page).kind)]
     }
