@@ -1,4 +1,7 @@
-"""The built-in plans, and the keys with which each has contents that outlive its server."""
+"""Built-in plans, and the keys with which each has contents that outlive its server.
+
+Those of real drives are not among them: their media and software are those of tlc and gen4.
+"""
 
 FLASH = ["tlc", "small-flash", "flash-closer"]
 # Flash behind a bridge has no state.

@@ -1,8 +1,8 @@
-"""Power cuts, kills, stops, resets, forks, full disks and power losses of the host, in any order that the seed draws.
+"""Power cuts, kills, stops, resets, forks, full disks and power losses of the host, in any order of the seed.
 
-What one of them leaves the next one finds: a campaign of kills alone or of cuts alone can't see that. In each round
-there are writes under way, some events while the server goes on, 20 writes and a flush, and then the end of the
-process; the next server has all that was flushed, and says so when it is asked to check its state.
+What one of them leaves the next one finds: a campaign of kills alone or of cuts alone can't see that. In each
+round there are writes under way, some events while the server goes on, 20 writes and a flush, and then the
+end of the process; the next server has all that was flushed, and says so when it is asked to check its state.
 """
 
 import os
@@ -20,7 +20,7 @@ from .ledger import Ledger, copy_of
 from .server import Server
 from .stops import expect_stopped, take_late_answers
 
-# Of the journal: the frame's magic, length of its records, number of the batch, last batch known to be synced.
+# Of the journal: the frame's magic, length of its records, number of the batch, last batch that is synced.
 JOURNAL_HEADER_BYTES, FRAME_BYTES = 64, 48
 FRAME = struct.Struct("<4sIQQ")
 
@@ -30,7 +30,7 @@ ENDS = ["kill"] * 3 + ["stop", "host"]
 
 
 def synced_bytes(data):
-    """Where each frame of a journal ends, from the last that was synced on: what a power loss may leave of it."""
+    """Where each frame of a journal ends, from the last synced one on: what a power loss may leave of it."""
     ends, synced, at = [JOURNAL_HEADER_BYTES], 0, JOURNAL_HEADER_BYTES
     while at + FRAME_BYTES <= len(data):
         magic, length, number, known = FRAME.unpack_from(data, at)
@@ -67,7 +67,8 @@ class Drive:
         return good
 
     def writer(self, durable=0.05):
-        return Writer(self.client, self.ledger, self.context.rng, self.client.blocks, most=16, durable=durable)
+        rng = self.context.rng
+        return Writer(self.client, self.ledger, rng, self.client.blocks, most=16, durable=durable)
 
     def busy(self, answers=150):
         """A writer with requests under way."""
@@ -75,7 +76,8 @@ class Drive:
         writer.run(self.context.rng.randrange(1, answers))
         writer.fill()
         if writer.errors and not self.is_full:
-            self.context.fail("wrong", f"{len(writer.errors)} errors of a drive with room: {writer.errors[0]}")
+            errors = writer.errors
+            self.context.fail("wrong", f"{len(errors)} errors of a drive with room: {errors[0]}")
         return writer
 
     def happen(self, event):
@@ -186,7 +188,7 @@ class Drive:
         expect_stopped(self.context, self.server, 1 if self.is_full else 0)
 
     def host(self):
-        """The machine loses its power: what of the journal was not synced may be there, as far as any frame."""
+        """The machine loses its power: what was not synced may be there, as far as any frame."""
         self.kill()
         with open(self.path + ".journal", "r+b") as journal:
             data = journal.read()

@@ -88,6 +88,8 @@ pub struct Survived {
     pub kills: u64,
     pub hosts: u64,
     pub stops: u64,
+    /// Times that the disk of the host was full, or failed to sync, for a while.
+    pub disk_failures: u64,
 }
 
 /// A verification failure, and the power cut before it.
@@ -199,6 +201,7 @@ impl Survived {
         self.kills += other.kills;
         self.hosts += other.hosts;
         self.stops += other.stops;
+        self.disk_failures += other.disk_failures;
     }
 }
 
@@ -430,12 +433,11 @@ impl Work {
             let mut ledger = self.ledger.borrow_mut();
             let (stamps, each) = (&self.stamps, self.block_bytes);
             ledger.check_read(&ticket, stamps, found, each, self.stamps_only)?;
-            let stays = self.host_disk.as_ref().is_none_or(|disk| !disk.is_behind.get());
-            for (lba, block) in (lba..).zip(found.chunks_exact(self.block_bytes as usize)) {
-                if !stays {
-                    break;
+            // Contents that are in memory alone are not what a kill leaves.
+            if self.host_disk.as_ref().is_none_or(|disk| !disk.is_behind.get()) {
+                for (lba, block) in (lba..).zip(found.chunks_exact(self.block_bytes as usize)) {
+                    ledger.settle(lba, &self.stamps, block, self.stamps_only);
                 }
-                ledger.settle(lba, &self.stamps, block, self.stamps_only);
             }
             drop(ledger);
             self.blocks.set(self.blocks.get() + u64::from(blocks));

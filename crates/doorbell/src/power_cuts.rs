@@ -75,10 +75,11 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
 fn print_statistics(plan: &str, survived: &Survived) {
     let Survived { cuts, early, orderly, writes, trims, flushes, hints, blocks, collected, .. } =
         survived;
-    let Survived { sequences, kills, hosts, stops, .. } = survived;
+    let Survived { sequences, kills, hosts, stops, disk_failures, .. } = survived;
     if *sequences > 0 {
         println!(
-            "{sequences} sequences with {kills} kills, {stops} stops and {hosts} power losses of the host"
+            "{sequences} sequences with {kills} kills, {stops} stops and {hosts} power losses of the host, \
+             and {disk_failures} failures of its disk"
         );
     }
     println!(

@@ -67,9 +67,11 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
 /// The disk that the files of a drive are on.
+#[derive(Default)]
 pub(super) struct HostDisk {
     faults: Arc<Faults>,
     fails: Cell<bool>,
+    failures: Cell<u64>,
     /// It has failed since the start of this process.
     pub(super) has_failed: Cell<bool>,
     /// The result of the last power cut is in memory alone.
@@ -77,15 +79,11 @@ pub(super) struct HostDisk {
 }
 
 impl HostDisk {
-    fn new() -> HostDisk {
-        let (fails, has_failed, is_behind) = Default::default();
-        HostDisk { faults: Arc::new(Faults::new()), fails, has_failed, is_behind }
-    }
-
     fn fail(&self, rng: &mut Rng) {
         let fault = if rng.chance(2, 3) { Fault::Full(ENOSPC) } else { Fault::Sync(EIO) };
         self.faults.fail(rng.below(CALLS_MAX), u64::MAX, fault);
         self.fails.set(true);
+        self.failures.set(self.failures.get() + 1);
         self.has_failed.set(true);
     }
 
@@ -150,7 +148,7 @@ impl Process {
         if plan.medium.resident_bytes.is_none() && rng.chance(1, 2) {
             plan.medium.resident_bytes = Some(RESIDENT_BYTES);
         }
-        Ok(Process { folder, plan, rng, disk: Rc::new(HostDisk::new()) })
+        Ok(Process { folder, plan, rng, disk: Rc::default() })
     }
 
     /// Starts a process on the files.
@@ -261,6 +259,8 @@ pub fn run_sequences(
             lived.map_err(|what| failed(drive.after(what)))?;
         }
         survived.add(&drive.survived);
+        let disk = drive.process.as_ref().map(|process| process.disk.failures.get());
+        survived.disk_failures += disk.unwrap_or_default();
         survived.sequences += 1;
     }
     Ok(survived)

@@ -9,7 +9,9 @@ use super::table::{Figure, Figures};
 
 /// The text of a report. It depends on table, plan and length of the runs only.
 pub fn of(report: &Report) -> String {
-    let mut text = format!("{}: {}\n", report.table, report.drive);
+    // The rest of the header's line is what is known of the drive, and long.
+    let drive = report.drive.split([',', ';', '(']).next().unwrap_or_default().trim();
+    let mut text = format!("{}: {drive}\n", report.table);
     let (run, all) = (report.rows.len(), report.rows.len() + report.left_out_rows());
     let short = if report.is_quick { ", short runs" } else { "" };
     line(&mut text, format_args!("plan {}, {run} of {all} rows are run{short}", report.plan));
@@ -116,10 +118,10 @@ fn worst(text: &mut String, row: &Compared, figure: Figure) {
             let value = value?;
             Some(match figure {
                 Figure::Iops => format!("{value:.0} IOPS"),
-                _ => format!("{} {value:.1}", figure.name()),
+                _ => format!("{} {value:.1} us", figure.name()),
             })
         });
-        each.collect::<Vec<_>>().join(", ") + " us"
+        each.collect::<Vec<_>>().join(", ")
     };
     line(text, format_args!("  measured {}", all(&row.measured)));
     line(text, format_args!("  model    {}", all(&row.model)));

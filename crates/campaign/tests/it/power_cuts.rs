@@ -141,6 +141,7 @@ fn flushed_data_survives_sequences_of_cuts_kills_and_stops() {
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
         assert_eq!(survived.sequences, campaign.cuts);
         assert!(survived.kills > 0 && survived.hosts > 0 && survived.blocks > 1000, "{survived:?}");
+        assert!(survived.disk_failures > 0, "{survived:?}");
     }
     for (seed, from, what) in [
         (4, 253, "operations of the journal stay open across a power cut"),

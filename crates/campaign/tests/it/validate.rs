@@ -254,7 +254,8 @@ fn percentiles_and_means_are_in_microseconds_with_the_host_cost_of_a_kernel() {
 
 #[test]
 fn failed_operation_leaves_its_row_out() {
-    let faults = "[{ name = \"bad\", what = \"status\", status = \"Unrecovered Read Error\", dnr = true, every = 20 }]";
+    let faults = "[{ name = \"bad\", what = \"status\", status = \"Unrecovered Read Error\", \
+                  dnr = true, every = 20 }]";
     let plan = plan("gen4", &[("faults", faults)]);
     let text = "workload\tbs\tqd\tiops\tflag\nrandread\t4096\t1\t200000\tspdk\n";
     let report = validate(&plan, &table(text), EFFORT, &|_, _| ()).expect("a report");
