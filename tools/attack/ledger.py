@@ -2,9 +2,9 @@
 
 A block begins with zeros. Each write gives it a version of its own, and each version has content that no
 other block and no other version has. A flush that is answered makes the newest answered version of each
-block, as of the moment when the flush was sent, the oldest one that may be found. What was written and not flushed
-may be there or not after a power cut, block by block. What is found after a power cut is what the block holds
-from then on.
+block, as of the moment when the flush was sent, the oldest one that may be found. What was written and not
+flushed may be there or not after a power cut, block by block. What is found after a power cut is what the
+block holds from then on.
 """
 
 import os
