@@ -21,6 +21,7 @@ pub mod diskhog;
 pub mod document;
 pub mod event_log;
 pub mod explain;
+pub mod fit;
 pub mod power_cuts;
 pub mod run;
 pub mod sweep;

@@ -9,6 +9,7 @@
 
 pub mod built_in;
 pub mod compare;
+mod fio;
 mod load;
 mod table;
 pub mod text;
@@ -21,12 +22,14 @@ use media::contents::Backing;
 use plan::{Plan, Start};
 use runtime::Span;
 use serde::Serialize;
+use workload::pattern::OpKind;
 use workload::trace::Mapping;
 use world::device::{FlashState, MediumState};
 use world::interfaces::NVME;
 use world::work::Work;
 use world::{Options, RunError, RunResult};
 
+pub use fio::jobs;
 pub use load::{Host, LeftOut, Length, Load};
 pub use table::{Figure, Figures, Row, Table, TableError};
 
@@ -105,30 +108,23 @@ pub fn validate(
     effort: Effort,
     progress: Progress<'_>,
 ) -> Result<Report, ValidateError> {
-    world::device::check(NVME.of_plan(plan), plan)?;
-    let mut left_out: BTreeMap<LeftOut, usize> = BTreeMap::new();
-    let mut tasks = Vec::new();
-    for row in &table.rows {
-        match Load::of(table, row, plan, effort.length) {
-            Ok(load) => tasks.push((row, load)),
-            Err(why) => *left_out.entry(why).or_default() += 1,
-        }
-    }
-    let state = if tasks.is_empty() { None } else { prepared(plan)? };
+    check(plan)?;
+    let Runs { runs, mut left_out } = Runs::of(table, plan, effort.length);
+    let state = if runs.is_empty() { None } else { prepared(plan)? };
     let done = AtomicUsize::new(0);
-    let results = pool::map(&tasks, effort.threads, |(_, load)| {
-        let result = run(plan, load, state.as_ref());
-        progress(done.fetch_add(1, Ordering::Relaxed) + 1, tasks.len());
+    let results = pool::map(&runs, effort.threads, |run| {
+        let result = run.compared(plan, state.as_ref());
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, runs.len());
         result
     });
     let mut rows = Vec::new();
-    for ((row, load), result) in tasks.iter().zip(results) {
+    for (run, result) in runs.iter().zip(results) {
         match result {
-            Ok(model) => rows.push(compared(row, load, model)),
-            Err(why) => *left_out.entry(LeftOut::Run(why)).or_default() += 1,
+            Ok(of_run) => rows.extend(of_run),
+            Err(why) => *left_out.entry(LeftOut::Run(why)).or_default() += run.rows.len(),
         }
     }
-    let reason = |(why, rows): (LeftOut, usize)| Reason { why: why.to_string(), rows };
+    rows.sort_by_key(|row| row.line);
     Ok(Report {
         table: table.name.clone(),
         drive: table.fact("drive").unwrap_or("no name in the table").to_owned(),
@@ -137,12 +133,23 @@ pub fn validate(
         shares: Shares::of(&rows),
         worst: compare::worst(&rows),
         rows,
-        left_out: left_out.into_iter().map(reason).collect(),
+        left_out: reasons(left_out),
     })
 }
 
+/// # Errors
+/// The interface does not support the plan.
+pub(crate) fn check(plan: &Plan) -> Result<(), ValidateError> {
+    Ok(world::device::check(NVME.of_plan(plan), plan)?)
+}
+
+pub(crate) fn reasons(left_out: BTreeMap<LeftOut, usize>) -> Vec<Reason> {
+    let reason = |(why, rows): (LeftOut, usize)| Reason { why: why.to_string(), rows };
+    left_out.into_iter().map(reason).collect()
+}
+
 /// The drive of all rows, mounted; none if each run makes its own, as of DRAM or fresh flash.
-fn prepared(plan: &Plan) -> Result<Option<FlashState>, ValidateError> {
+pub(crate) fn prepared(plan: &Plan) -> Result<Option<FlashState>, ValidateError> {
     let file = |key| Err(ValidateError::File { origin: plan.origin.clone(), key });
     if plan.medium.contents.backing != Backing::Memory {
         return file("medium.file");
@@ -158,39 +165,80 @@ fn prepared(plan: &Plan) -> Result<Option<FlashState>, ValidateError> {
     Ok(Some(state.mounted(plan)?))
 }
 
-/// The figures of a run.
-fn run(plan: &Plan, load: &Load, state: Option<&FlashState>) -> Result<Figures, String> {
-    let mut plan = load.host.of(plan);
-    // Latencies are of all operations; their breakdown is not asked for.
-    plan.run.breakdown_sample = BREAKDOWN_SAMPLE;
-    let work = Work::parse(Path::new("row"), &load.text, Mapping::default());
-    let work = work.map_err(|error| error.to_string())?;
-    let (row, options) = (NVME.of_plan(&plan), Options::default());
-    let result = match state {
-        None => world::simulate(row, &plan, &work, options),
-        Some(state) => world::simulate_on(row, &plan, &work, options, state.duplicate().into()),
-    };
-    figures(&result.map_err(|error| error.to_string())?, load)
+/// The runs of a table, and the rows that have none.
+pub(crate) struct Runs<'t> {
+    pub runs: Vec<Run<'t>>,
+    pub left_out: BTreeMap<LeftOut, usize>,
+}
+
+/// One load, and the rows that have its figures: the reads and the writes of one mix are two rows.
+pub(crate) struct Run<'t> {
+    load: Load,
+    pub rows: Vec<(&'t Row, OpKind)>,
+}
+
+impl<'t> Runs<'t> {
+    pub fn of(table: &'t Table, plan: &Plan, length: Length) -> Runs<'t> {
+        let mut left_out: BTreeMap<LeftOut, usize> = BTreeMap::new();
+        let mut runs: Vec<Run<'t>> = Vec::new();
+        for row in &table.rows {
+            match Load::of(table, row, plan, length) {
+                Err(why) => *left_out.entry(why).or_default() += 1,
+                Ok((load, kind)) => match runs.iter_mut().find(|run| run.load == load) {
+                    Some(run) => run.rows.push((row, kind)),
+                    None => runs.push(Run { load, rows: vec![(row, kind)] }),
+                },
+            }
+        }
+        Runs { runs, left_out }
+    }
+}
+
+impl Run<'_> {
+    /// Its rows with the figures of the plan.
+    ///
+    /// # Errors
+    /// The run fails, or some of its operations do.
+    pub fn compared(
+        &self,
+        plan: &Plan,
+        state: Option<&FlashState>,
+    ) -> Result<Vec<Compared>, String> {
+        let load = &self.load;
+        let mut plan = load.host.of(plan);
+        // Latencies are of all operations; their breakdown is not asked for.
+        plan.run.breakdown_sample = BREAKDOWN_SAMPLE;
+        let work = Work::parse(Path::new("row"), &load.text, Mapping::default());
+        let work = work.map_err(|error| error.to_string())?;
+        let (row, options) = (NVME.of_plan(&plan), Options::default());
+        let result = match state {
+            None => world::simulate(row, &plan, &work, options),
+            Some(state) => world::simulate_on(row, &plan, &work, options, state.duplicate().into()),
+        };
+        let result = result.map_err(|error| error.to_string())?;
+        for (_, job) in &result.jobs {
+            if job.errors() > 0 {
+                let first = job.messages.first().cloned().unwrap_or_default();
+                return Err(format!("{} operations failed: {first}", job.errors()));
+            }
+        }
+        let each = self.rows.iter();
+        each.map(|(row, kind)| Ok(compared(row, load, figures(&result, load, *kind)?))).collect()
+    }
 }
 
 const BREAKDOWN_SAMPLE: u32 = 1 << 16;
 
-fn figures(result: &RunResult, load: &Load) -> Result<Figures, String> {
-    for (_, job) in &result.jobs {
-        if job.errors() > 0 {
-            let first = job.messages.first().cloned().unwrap_or_default();
-            return Err(format!("{} operations failed: {first}", job.errors()));
-        }
-    }
+fn figures(result: &RunResult, load: &Load, kind: OpKind) -> Result<Figures, String> {
     let job = &result.jobs[0].1;
-    let of_job = job.stats.of(load.kind);
+    let of_job = job.stats.of(kind);
     if of_job.total.count() == 0 {
         return Err("no operation in the measured time".to_owned());
     }
     let per_second = |count: u64, measured: Span| count as f64 / measured.as_s_f64();
     let rate = match load.is_open {
         true => {
-            let each = result.jobs.iter().map(|(_, job)| (job.stats.of(load.kind), job.measured));
+            let each = result.jobs.iter().map(|(_, job)| (job.stats.of(kind), job.measured));
             each.map(|(of, measured)| per_second(of.total.count(), measured)).sum()
         }
         // Operations that began in the measured time. The end of the last operation is later, by its latency.

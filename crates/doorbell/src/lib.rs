@@ -22,6 +22,7 @@ mod digest;
 mod diskhog;
 mod examples;
 mod explain;
+mod fit;
 mod front_end;
 mod hardware;
 mod interface;
@@ -161,6 +162,9 @@ enum Command {
     /// Run published measurements of real drives on their plans; print model over measured
     #[command(after_help = examples::VALIDATE)]
     Validate(validate::Validate),
+    /// Fit a plan to measurements of a drive; print what they can tell, and the error on rows held out
+    #[command(after_help = examples::FIT)]
+    Fit(fit::Fit),
     /// Print the completions of a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(shells::Completions),
@@ -295,6 +299,7 @@ fn perform(command: Command, call: &Call) -> Result<bool, String> {
         Command::Bench(typed) => bench::bench(&typed, call),
         Command::Calibrate(typed) => calibrate::calibrate(&typed, call),
         Command::Validate(typed) => validate::validate(&typed),
+        Command::Fit(typed) => fit::fit(&typed),
         Command::Completions(typed) => shells::completions(&typed),
         Command::Man(typed) => shells::man(&typed),
     }

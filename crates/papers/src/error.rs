@@ -15,6 +15,9 @@ pub enum ExhibitError {
     /// The plan is invalid with the settings of the exhibit.
     #[error(transparent)]
     Plan(#[from] PlanErrors),
+    /// The plan has values that were fitted to a drive. Nothing is fitted in the papers' plans.
+    #[error("plan {plan}: found fitted values, expected a source, or an assumption, of each")]
+    Fitted { plan: &'static str },
     /// The jobs of the exhibit are invalid.
     #[error(transparent)]
     Work(#[from] WorkError),

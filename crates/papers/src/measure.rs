@@ -67,7 +67,12 @@ impl Machine {
     }
 
     pub fn open(&self) -> Result<Plan, ExhibitError> {
-        Ok(Plan::open(self.plan, &self.settings())?)
+        let plan = Plan::open(self.plan, &self.settings())?;
+        // Only a plan of a drive may have fitted values.
+        match plan.drive {
+            Some(_) => Err(ExhibitError::Fitted { plan: self.plan }),
+            None => Ok(plan),
+        }
     }
 
     pub fn is_of(&self, plan: &str) -> bool {
@@ -275,4 +280,17 @@ fn overtaken_once(machine: &Machine) -> Result<Overtaken, ExhibitError> {
         }
         Ok::<_, ExhibitError>(Overtaken { reads: COUNT, stale })
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_of_drives_are_refused() {
+        let machine = |plan| Machine::new(plan, Arc::default(), Arc::default());
+        assert!(machine("tlc").open().is_ok());
+        let error = machine("samsung-980-pro-1tb").open().expect_err("a plan with fitted values");
+        assert!(matches!(error, ExhibitError::Fitted { .. }), "{error}");
+    }
 }

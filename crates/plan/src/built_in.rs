@@ -14,6 +14,7 @@ const PLANS: &[(&str, &str)] = &[
     ("intel-p4800x-375gb", include_str!("../../../plans/intel-p4800x-375gb.toml")),
     ("live", include_str!("../../../plans/live.toml")),
     ("samsung-980-pro-1tb", include_str!("../../../plans/samsung-980-pro-1tb.toml")),
+    ("sk-hynix-pe8110-960gb", include_str!("../../../plans/sk-hynix-pe8110-960gb.toml")),
     ("small-flash", include_str!("../../../plans/small-flash.toml")),
     ("tlc", include_str!("../../../plans/tlc.toml")),
     ("vortex", include_str!("../../../plans/vortex.toml")),

@@ -8,10 +8,10 @@ use std::ops::RangeInclusive;
 
 use runtime::Span;
 
-use super::Sourced;
 use super::document::{At, Document, Entries, Node, Value};
 use super::errors::{PlanError, PlanErrors, did_you_mean};
 use super::units::{UnitError, parse_rate, parse_size, parse_span, span_text};
+use super::{ASSUMED, FITTED, Sourced, is_kind};
 
 /// Source of a value that was given by `--set`.
 const SET_SOURCE: &str = "assumed: given by --set";
@@ -250,13 +250,17 @@ impl<'r> Fields<'r> {
     }
 
     fn record(&self, key: &'static str, value: &Node, source: &str) {
-        let after = source.strip_prefix("assumed");
-        let assumed = after.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        let is_fitted = is_kind(source, FITTED);
+        if is_fitted && self.reader.root().get("drive").is_none() {
+            let expected = "a source, or \"assumed: \" and the reason, or the plan's key drive: the table of \
+                measurements that the value is fitted to";
+            self.error(key, "a fitted value", expected);
+        }
         self.reader.sources.borrow_mut().push(Sourced {
             key: self.path(key),
             value: value.listed(),
             source: source.to_owned(),
-            assumed,
+            assumed: is_fitted || is_kind(source, ASSUMED),
         });
     }
 

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Every cost names the source of its number. A source that begins with `assumed` marks a value that was not
-//! measured, and [`Plan::report`] lists these. Quantities carry their units. One pass over a plan reports all
+//! measured, one that begins with `fitted` one that was fitted to measurements of the plan's `drive`, and
+//! [`Plan::report`] lists both. Quantities carry their units. One pass over a plan reports all
 //! its errors; a plan without errors is valid.
 //!
 //! `base = "gen4"` takes every other value from that plan: a built-in name, or the path of a file.
@@ -103,6 +104,9 @@ pub struct Plan {
     pub name: String,
     /// Description in a sentence or two.
     pub about: String,
+    /// Table of measurements that the plan is fitted to: the name of a built-in one, or a path. Only a plan
+    /// that has one may have fitted values, so that no plan of a paper has them.
+    pub drive: Option<String>,
     /// The link between host and device. Its latency includes that of the hops.
     pub link: LinkSpec,
     /// Data writes carry the relaxed-ordering attribute.
@@ -146,8 +150,23 @@ pub struct Sourced {
     /// The value as it was written: `110 ns`.
     pub value: String,
     pub source: String,
-    /// The value is not measured: the source is `assumed`, or begins with `assumed:`.
+    /// The value is not measured: the source is `assumed` or `fitted`, or begins with one and a colon.
     pub assumed: bool,
+}
+
+impl Sourced {
+    /// The value is the one with which the plan agrees best with measurements of its drive.
+    pub fn is_fitted(&self) -> bool {
+        is_kind(&self.source, FITTED)
+    }
+}
+
+const ASSUMED: &str = "assumed";
+const FITTED: &str = "fitted";
+
+/// Whether a source is this word, or begins with it and a colon.
+fn is_kind(source: &str, word: &str) -> bool {
+    source.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 impl Plan {
@@ -335,6 +354,7 @@ impl Plan {
 fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let name = root.text("name", "the plan's name");
     let about = root.text("about", "what the plan is, in a sentence or two");
+    let drive = root.given("drive", |key| root.text(key, "a table of measurements of a drive"));
     let link = root.table("link").and_then(link::read);
     let host = root.table("host").and_then(host::read);
     let device = root.table("device").and_then(device::read);
@@ -360,6 +380,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     Some(Plan {
         name: name?,
         about: about?,
+        drive: drive?,
         link,
         relaxed_ordering,
         host: host?,

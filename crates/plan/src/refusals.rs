@@ -339,7 +339,7 @@ fn unknown_keys_are_reported_with_line_and_suggestion_in_every_table() {
     }
     assert_eq!(
         parse_errors(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
-        "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, link, host, \
+        "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, drive, link, host, \
          device, medium, dcx, block, fastpath, pages, \
          collector, map, arbitration, power, array, run, \
          faults: did you mean name?"
@@ -415,6 +415,26 @@ fn invalid_toml_is_rejected_with_its_position() {
     assert!(errors.ends_with("), expected a TOML document"), "{errors}");
 }
 
+/// Only the plan of a drive may have fitted values, whatever its base.
+#[test]
+fn fitted_values_need_a_drive() {
+    let fitted = [("host.poll", "{ value = \"30 ns\", source = \"fitted: to reads\" }")];
+    let error = Plan::parse_with(PLAN, "p.toml", &fitted).unwrap_err().to_string();
+    assert!(error.contains("host.poll: found a fitted value, expected a source, or"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    let plan = Plan::parse_with(PLAN, "p.toml", &[fitted[0], ("drive", "mine.tsv")]).unwrap();
+    let of_key = plan.sources.iter().find(|of| of.key == "host.poll").unwrap();
+    assert!(of_key.is_fitted() && of_key.assumed, "{of_key:?}");
+    let report = plan.report();
+    assert!(report.contains("  drive: mine.tsv\n"), "{report}");
+    let (_, rest) = report.split_once("\nfitted: 1\n").expect("a list of fitted values");
+    assert!(rest.starts_with("  host.poll  30 ns  to reads\n"), "{rest}");
+    // A text that only begins with the letters is a source.
+    let known = [("host.poll", "{ value = \"30 ns\", source = \"fittedness, 2020\" }")];
+    let plan = Plan::parse_with(PLAN, "p.toml", &known).unwrap();
+    assert!(plan.sources.iter().all(|of| !of.is_fitted()), "{:?}", plan.sources);
+}
+
 #[test]
 fn settings_are_validated_and_named_in_errors() {
     let with = |sets: &[(&str, &str)]| Plan::parse_with(PLAN, "p.toml", sets);
@@ -441,7 +461,7 @@ fn unknown_plan_lists_the_built_in_plans() {
         "gen44: found nothing, expected a file, or one of the built-in plans \
          dc-express, dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, \
          flash-bridge, flash-closer, gen4, intel-p4800x-375gb, live, samsung-980-pro-1tb, \
-         small-flash, tlc, vortex, vortex-disks, wd-zn540-1tb"
+         sk-hynix-pe8110-960gb, small-flash, tlc, vortex, vortex-disks, wd-zn540-1tb"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("no/such.toml: found No such file"), "{missing}");

@@ -7,7 +7,7 @@ use media::contents::{Backing, Keep};
 use runtime::Span;
 
 use super::units::{rate_text, size_text, span_text};
-use super::{Completion, Doorbell, KeepRule, MediumPace, POLICIES, Plan, Sourced};
+use super::{ASSUMED, Completion, Doorbell, FITTED, KeepRule, MediumPace, POLICIES, Plan, Sourced};
 
 impl Plan {
     /// The plan as text: its parts, the derived quantities, then all values with a source. Assumed values are
@@ -19,15 +19,21 @@ impl Plan {
     }
 
     fn write_report(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "{} ({})\n  {}\n", self.name, self.origin, self.about)?;
+        writeln!(out, "{} ({})\n  {}", self.name, self.origin, self.about)?;
+        if let Some(drive) = &self.drive {
+            writeln!(out, "  drive: {drive}")?;
+        }
+        writeln!(out)?;
         self.write_link(out)?;
         self.write_host(out)?;
         self.write_device(out)?;
         self.write_medium(out)?;
         self.write_faults(out)?;
-        let (assumed, known): (Vec<_>, Vec<_>) = self.sources.iter().partition(|s| s.assumed);
+        let (guessed, known): (Vec<_>, Vec<_>) = self.sources.iter().partition(|s| s.assumed);
+        let (fitted, assumed): (Vec<_>, Vec<_>) = guessed.iter().partition(|s| s.is_fitted());
         write_sources(out, "from a source", &known)?;
-        write_sources(out, "assumed", &assumed)
+        write_sources(out, FITTED, &fitted)?;
+        write_sources(out, ASSUMED, &assumed)
     }
 
     fn write_link(&self, out: &mut String) -> fmt::Result {
@@ -165,10 +171,10 @@ fn write_sources(out: &mut String, what: &str, sources: &[&Sourced]) -> fmt::Res
     writeln!(out, "{what}: {}", sources.len())?;
     let key_width = sources.iter().map(|s| s.key.chars().count()).max().unwrap_or(0);
     let value_width = sources.iter().map(|s| s.value.chars().count()).max().unwrap_or(0);
-    for Sourced { key, value, source, assumed } in sources {
-        // The heading of the list already contains `assumed`.
-        let why = if *assumed { source.trim_start_matches("assumed") } else { source };
-        let why = if *assumed { why.trim_start_matches(':').trim_start() } else { why };
+    for Sourced { key, value, source, .. } in sources {
+        // The heading of the list already contains `assumed` or `fitted`.
+        let why = source.strip_prefix(what).unwrap_or(source);
+        let why = why.trim_start_matches(':').trim_start();
         let row = format!("  {key:<key_width$}  {value:<value_width$}  {why}");
         writeln!(out, "{}", row.trim_end())?;
     }

@@ -76,7 +76,6 @@ pub struct Load {
     pub text: String,
     /// Virtual time after the warm-up.
     pub runtime: Span,
-    pub kind: OpKind,
     /// Whether operations arrive at their own times: then latencies begin at the arrival, and the rate is
     /// that of all jobs up to the last completion.
     pub is_open: bool,
@@ -146,11 +145,16 @@ const ENGINES: [(&str, Host); 5] = [
 const DOUBTFUL: [&str; 3] = ["little", "host?", "GPU"];
 
 impl Load {
-    /// The jobs for a row of a table.
+    /// The jobs for a row of a table, and the operation whose figures the row has.
     ///
     /// # Errors
     /// The row is left out.
-    pub fn of(table: &Table, row: &Row, plan: &Plan, length: Length) -> Result<Load, LeftOut> {
+    pub fn of(
+        table: &Table,
+        row: &Row,
+        plan: &Plan,
+        length: Length,
+    ) -> Result<(Load, OpKind), LeftOut> {
         check(table, row)?;
         let host = engine(table, row).ok_or(LeftOut::Engine)?;
         let bytes = row.block_bytes.ok_or_else(|| LeftOut::Load("no block size".to_owned()))?;
@@ -174,7 +178,7 @@ impl Load {
         } else {
             return Err(LeftOut::Load(row.workload.clone()));
         };
-        Ok(Load { host, text, runtime, kind, is_open: open(&row.workload).is_some() })
+        Ok((Load { host, text, runtime, is_open: open(&row.workload).is_some() }, kind))
     }
 }
 

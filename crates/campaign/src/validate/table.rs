@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::fio;
+
 /// A figure of a row that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -124,11 +126,14 @@ impl Table {
         Table::parse(file, &text)
     }
 
-    /// Parses a table, as if `file` had the text.
+    /// Parses a table, or the JSON output of fio, as if `file` had the text.
     ///
     /// # Errors
     /// The first line or value that is wrong.
     pub fn parse(file: &Path, text: &str) -> Result<Table, TableError> {
+        if fio::is_output(text) {
+            return fio::parse(file, text);
+        }
         let (mut header, mut rows) = (Vec::new(), Vec::new());
         let mut columns: Option<Columns> = None;
         for (line, text) in (1..).zip(text.lines()) {

@@ -7,6 +7,7 @@ mod die_queues;
 mod diskhog;
 mod energy;
 mod explain;
+mod fit;
 mod host_flash;
 mod host_gc;
 mod host_map;

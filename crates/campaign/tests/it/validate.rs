@@ -97,23 +97,23 @@ fn rows_become_jobs_of_their_engine_rate_and_depth() {
     let text = global(4096, 200_000, 50_000) + "[row]\nrw=randread\niodepth=8\nnumjobs=2\n";
     let (kind, is_open) = (OpKind::Read, false);
     let runtime = Span::ms(200);
-    assert_eq!(load(0), Ok(Load { host: Host::UserSpace, text, runtime, kind, is_open }));
+    assert_eq!(load(0), Ok((Load { host: Host::UserSpace, text, runtime, is_open }, kind)));
     // 100 for each of 400 in flight, at 20,000 a second.
     let text = global(8192, 2_000_000, 500_000) + "[row]\nrw=randwrite\niodepth=400\nnumjobs=1\n";
     let (runtime, kind) = (Span::s(2), OpKind::Write);
-    assert_eq!(load(1), Ok(Load { host: Host::Kernel, text, runtime, kind, is_open }));
+    assert_eq!(load(1), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
     // 20,000 of the 5,000 a second that are compared; the others have the rest of the rates.
     let text = global(4096, 4_000_000, 1_000_000)
         + "rw=randrw\nrate_process=poisson\niodepth=256\n\
            [row]\nrwmixread=50\nrate_iops=5000,5000\n[load]\nrwmixread=2\nrate_iops=51,4951\n";
     let (runtime, is_open) = (Span::s(4), true);
-    assert_eq!(load(2), Ok(Load { host: Host::Kernel, text, runtime, kind, is_open }));
+    assert_eq!(load(2), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
     // 10 s at most. Two processes over eight drives: 52,286 / 8 / 2 a second each.
     let text = global(4096, 10_000_000, 2_500_000)
         + "[row]\nrw=randread\niodepth=1\n\
            [load]\nrw=randwrite\nbs=65536\niodepth=16\nnumjobs=2\nrate_iops=3268\n";
     let (runtime, kind, is_open) = (Span::s(10), OpKind::Read, false);
-    assert_eq!(load(3), Ok(Load { host: Host::Kernel, text, runtime, kind, is_open }));
+    assert_eq!(load(3), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
     assert_eq!(load(4), Err(LeftOut::LoadOfReader));
 }
 

@@ -55,8 +55,8 @@ fn missing_input_is_named() {
         &["run", "good.fio", "--plan", "none"],
         "none: found nothing, expected a file, or one of the built-in plans dc-express, \
          dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, flash-bridge, \
-         flash-closer, gen4, intel-p4800x-375gb, live, samsung-980-pro-1tb, small-flash, tlc, vortex, \
-         vortex-disks, wd-zn540-1tb",
+         flash-closer, gen4, intel-p4800x-375gb, live, samsung-980-pro-1tb, sk-hynix-pe8110-960gb, \
+         small-flash, tlc, vortex, vortex-disks, wd-zn540-1tb",
     );
     fails(
         &folder,

@@ -124,9 +124,10 @@ fn every_flash_plan_is_kill_tested_or_rejects_state() {
     let of_flash = |name: &&str| plan(name, &[]).medium.flash.is_some();
     let found: Vec<&str> = built_in().iter().map(|one| one.0).filter(of_flash).collect();
     // Real drives have the chips and the software of `tlc`.
-    let real = ["samsung-980-pro-1tb", "wd-zn540-1tb"];
-    let [pro, zoned] = real;
-    assert_eq!(found, ["flash-bridge", "flash-closer", pro, "small-flash", "tlc", zoned]);
+    let real = ["samsung-980-pro-1tb", "sk-hynix-pe8110-960gb", "wd-zn540-1tb"];
+    let [pro, steady, zoned] = real;
+    let all = ["flash-bridge", "flash-closer", pro, steady, "small-flash", "tlc", zoned];
+    assert_eq!(found, all);
     let folder = Folder::new("state-refused");
     let records = ["--set", "medium.flash.state=drive.nand", "--set", "medium.keep=everything"];
     let refuses = |start: &[&str], set: &str, expected: &str| {

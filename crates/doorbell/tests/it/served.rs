@@ -39,7 +39,7 @@ fn fewer(plan: &str) -> &'static [&'static str] {
     match plan {
         "tlc" => &["--set", "medium.flash.blocks=32"],
         // They begin full, and are filled when their server starts.
-        "samsung-980-pro-1tb" | "wd-zn540-1tb" => {
+        "samsung-980-pro-1tb" | "sk-hynix-pe8110-960gb" | "wd-zn540-1tb" => {
             &["--set", "medium.flash.blocks=32", "--set", "medium.flash.start=fresh"]
         }
         _ => &[],

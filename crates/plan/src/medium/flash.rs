@@ -7,7 +7,7 @@ use flash::chips::{self, shape, spare_bytes};
 use ftl::policy::Choice;
 use ftl::{Cache, Options, Processing, Shape, space};
 use media::contents::{Backing, Keep};
-use media::nand::{Errors, Geometry, Profile, Spec, Timing};
+use media::nand::{Errors, Geometry, Profile, Spec, Suspend, Timing};
 use runtime::Span;
 
 use super::bridge::{self, BridgeOf};
@@ -166,6 +166,7 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     let geometry = geometry(&fields, &stand_in, block_bytes).filter(|_| profile.is_some());
     let timing = chip_times::read(&fields, &stand_in.geometry, &stand_in.timing);
     let independent_planes = fields.boolean_or("independent_planes", false);
+    let suspensions = suspensions(&fields, stand_in.timing.suspend);
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
     let held_up = fields.boolean_or("held_up", false);
     let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
@@ -199,13 +200,25 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     Some(Flash {
         profile: profile.name,
         spec,
-        timing: Timing { independent_planes: independent_planes?, ..timing? },
+        timing: timed(timing?, suspensions?, independent_planes?),
         software: Options { processing: processing?, ..software? },
         held_up: held_up?,
         start: start?,
         steady_for: steady_for?,
         state: state?.map(PathBuf::from),
     })
+}
+
+/// The key `suspensions`, which chips that suspend nothing do not have.
+fn suspensions(fields: &Fields<'_>, own: Option<Suspend>) -> Option<Option<u32>> {
+    let Some(own) = own else { return Some(None) };
+    let most = fields.number_or("suspensions", own.most.into(), 0..=255);
+    most.map(|most| Some(most as u32))
+}
+
+fn timed(timing: Timing, most: Option<u32>, independent_planes: bool) -> Timing {
+    let with = |own: Suspend| Suspend { most: most.unwrap_or(own.most), ..own };
+    Timing { suspend: timing.suspend.map(with), independent_planes, ..timing }
 }
 
 /// The table `processing`.

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::parts::{Grid, Section, details, quoted, text};
-use crate::model::{Document, Plan, Setting, World};
+use crate::model::{Document, Plan, Setting, Sourced, World};
 
 pub(super) fn sections(document: &Document) -> Vec<Section> {
     let plans = plans(document);
@@ -30,13 +30,14 @@ fn plans(document: &Document) -> Vec<&Plan> {
 
 fn costs(plan: &Plan, many: bool) -> Markup {
     let assumed = plan.sources.iter().filter(|sourced| sourced.assumed).count();
+    let fitted = plan.sources.iter().filter(|sourced| kind(sourced) == Some(FITTED)).count();
     let mut grid = Grid::new(&["key", "value", "source"]).of_text();
     for sourced in &plan.sources {
         grid.row([
             html! { code { (sourced.key) } },
             text(&sourced.value),
             html! {
-                @if sourced.assumed { span.badge.departs { "assumed" } " " }
+                @if let Some(kind) = kind(sourced) { span.badge.departs { (kind) } " " }
                 (source_alone(&sourced.source))
             },
         ]);
@@ -46,14 +47,23 @@ fn costs(plan: &Plan, many: bool) -> Markup {
         p {
             (plan.sources.len()) " values have a source; " strong { (assumed) " of them are assumed" }
             ", that is, not measured."
+            @if fitted > 0 { " Of these, " (fitted) " are fitted to measurements of the drive." }
         }
         (grid)
     }
 }
 
+const FITTED: &str = "fitted";
+
+/// The mark of a value that was not measured.
+fn kind(sourced: &Sourced) -> Option<&'static str> {
+    let is_fitted = sourced.source.starts_with(FITTED);
+    sourced.assumed.then_some(if is_fitted { FITTED } else { "assumed" })
+}
+
 /// A source without the word that the mark before it says.
 fn source_alone(source: &str) -> &str {
-    let rest = source.strip_prefix("assumed").unwrap_or(source);
+    let rest = source.strip_prefix("assumed").or(source.strip_prefix(FITTED)).unwrap_or(source);
     rest.trim_start_matches([':', ',', ' '])
 }
 

@@ -9,7 +9,7 @@ use rules::{listed, pages, read, root};
 const README_LINES_MAX: usize = 150;
 
 /// Most words of the pages that people write: tokens with a letter or a digit.
-const WORDS_MAX: usize = 26_500;
+const WORDS_MAX: usize = 27_000;
 
 /// Lines outside of code blocks.
 fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -126,7 +126,7 @@ fn dead_links_are_found() {
 }
 
 #[test]
-fn book_has_at_most_26500_words() {
+fn book_has_at_most_27000_words() {
     // Tables that tests write are generated, as pages of reference are.
     let by_hand = |text: &str| -> String {
         let mut parts = text.split("<!-- end of ").peekable();

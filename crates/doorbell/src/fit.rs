@@ -1,0 +1,109 @@
+//! `doorbell fit`: a plan that agrees with measurements of a drive.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use campaign::fit::{self, Key, Options};
+use campaign::validate::{self, built_in};
+use clap::builder::{RangedI64ValueParser, RangedU64ValueParser};
+use clap::{Args, value_parser};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Sets;
+use super::output::{Page, Sink};
+
+#[derive(Args)]
+pub(super) struct Fit {
+    /// Measurements: a built-in table, a table file (TSV), or the JSON output of fio
+    #[arg(value_name = "DRIVE", required_unless_present = "jobs")]
+    drive: Option<String>,
+    /// Plan to begin with: built-in name or TOML file [default: the plan with the drive's name]
+    #[arg(long)]
+    plan: Option<String>,
+    /// Key of the plan to search, and its range; repeat it for several [default: times of the chips and of
+    /// the flash software, number of dies, spare space, costs of commands]
+    #[arg(long = "key", value_name = "KEY=FROM..TO")]
+    keys: Vec<String>,
+    /// Plans to try, about
+    #[arg(long, value_name = "N", default_value_t = 160, value_parser = tries())]
+    tries: u32,
+    /// Part of the loads to hold out, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = percent())]
+    hold: u64,
+    /// Seed that chooses the loads that are held out
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the plan to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write the report to this file as JSON; `-` prints it instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Print a job file for fio that measures reads of a drive, and end
+    #[arg(long, exclusive = true)]
+    jobs: bool,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+pub(super) fn fit(typed: &Fit) -> Result<bool, String> {
+    if typed.jobs {
+        Page::beside(&[])?.text(&validate::jobs());
+        return Ok(true);
+    }
+    let drive = typed.drive.as_deref().expect("clap requires it without --jobs");
+    let table = built_in::open(drive).map_err(|error| error.to_string())?;
+    let name = typed.plan.as_deref().unwrap_or(table.plan());
+    let plan = typed.sets.open(name)?;
+    let keys = typed.keys.iter().map(|text| Key::parse(text)).collect::<Result<_, _>>();
+    let options = Options {
+        keys: keys.map_err(|error| error.to_string())?,
+        length: fit::LENGTH,
+        tries: typed.tries as usize,
+        held_percent: typed.hold,
+        seed: typed.seed,
+        threads: available_parallelism().map_or(1, usize::from),
+    };
+    // Before minutes of work: files that cannot be written.
+    let mut out = typed.out.as_ref().map(Sink::open).transpose()?;
+    let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
+    let page = Page::beside(&[&out, &json])?;
+    let bar = bar(typed.tries.into());
+    let result = fit::fit(&plan, &table, &options, &|tried| bar.set_position(tried as u64));
+    bar.finish_and_clear();
+    let result = result.map_err(|error| error.to_string())?;
+    page.text(&fit::text::of(&result));
+    if let Some(out) = &mut out {
+        out.put(&fit::of_fit(&plan, &base(name), &result))?;
+    }
+    if let Some(json) = &mut json {
+        let text = serde_json::to_string_pretty(&result).expect("a report is plain data");
+        json.put(&(text + "\n"))?;
+    }
+    Ok(true)
+}
+
+fn tries() -> RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..=100_000)
+}
+
+fn percent() -> RangedU64ValueParser {
+    value_parser!(u64).range(0..=90)
+}
+
+/// The plan as a file in any directory can name it.
+fn base(name: &str) -> String {
+    let whole = Path::new(name).canonicalize().ok();
+    whole.map_or(name.to_owned(), |path| path.display().to_string())
+}
+
+fn bar(plans: u64) -> ProgressBar {
+    let bar = match std::io::stderr().is_terminal() {
+        true => ProgressBar::new(plans),
+        false => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template("{bar:40} {pos} of about {len} plans, {eta} left");
+    bar.set_style(style.expect("a template of ours"));
+    bar
+}
