@@ -32,14 +32,14 @@ pub use file::of_fit;
 pub use keys::Key;
 use search::{Errors, Found};
 
-/// How a fit is done.
+/// The keys, the loads and the length of a fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Keys to search; none: those of the plan's kind of drive.
     pub keys: Vec<Key>,
     /// Operations of each run; the rows that are run.
     pub length: Length,
-    /// Plans to try, about.
+    /// Most plans to try, but for those of the round that passes it.
     pub tries: usize,
     /// Part of the loads that are held out, in per cent.
     pub held_percent: u64,
@@ -60,7 +60,6 @@ pub struct Fit {
     /// The plan that the search began with, by its key `name`.
     pub plan: String,
     pub seed: u64,
-    /// Plans that were tried.
     pub tries: usize,
     pub keys: Vec<Value>,
     pub fitted: Agreement,
@@ -80,7 +79,7 @@ pub struct Value {
     pub tell: Tell,
 }
 
-/// What the rows can tell of a value.
+/// The part of a value that the rows tell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tell {
@@ -122,13 +121,13 @@ pub enum FitError {
     /// The rows that are left do not suffice.
     #[error("{table}: found {found}, expected a row at least that can be run and is not held out")]
     NoRow { table: String, found: String },
-    /// The runs of the start fail.
-    #[error("{table}: a run fails with the plan as it is: {why}")]
+    /// All runs of the start fail.
+    #[error("{table}: every run fails with the plan as it is: {why}")]
     Start { table: String, why: String },
 }
 
 /// The length of runs that tells p99: of 4,000 operations it is that of the 40 longest.
-pub const LENGTH: Length = Length { operations: 4_000, for_each_in_flight: 40, only: None };
+pub const LENGTH: Length = Length { operations: 4_000, for_each_in_flight: 12, only: None };
 /// Figures that are fitted. So few operations are above p99.9 that chance moves it.
 const OF: [Figure; 4] = [Figure::Iops, Figure::Mean, Figure::P50, Figure::P99];
 /// Error of a figure of which the model has none: its run failed.
@@ -169,14 +168,19 @@ pub fn fit(
         progress,
     };
     let start: Vec<f64> = keys.iter().map(|key| key.start(plan)).collect();
-    plan.with_sets(bench.sets(&start).iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+    let sets = bench.sets(&start);
+    let first = plan.with_sets(sets.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+    validate::check(&first)?;
     let bounds: Vec<_> = keys.iter().map(Key::bounds).collect();
     let attempt = |places: &[Vec<f64>]| bench.errors(&fitted, places);
-    let found = search::search(&bounds, start.clone(), options.tries, &attempt);
-    let found = found.ok_or_else(|| FitError::Start {
-        table: table.name.clone(),
-        why: bench.first_failure(&fitted, &start),
-    })?;
+    let [of_start] = &attempt(std::slice::from_ref(&start))[..] else { unreachable!("one place") };
+    if of_start.iter().flatten().all(|error| *error == FAILED) {
+        let failure = |run: &&Run<'_>| run.compared(&first, None).err();
+        let why = fitted.iter().find_map(failure).unwrap_or_else(|| "no figures".to_owned());
+        return Err(FitError::Start { table: table.name.clone(), why });
+    }
+    let found = search::search(&bounds, start.clone(), options.tries, &attempt)
+        .expect("the start has errors");
     let values = bench.values(&found, &start);
     let agreement = |runs: &[&Run<'_>]| bench.agreement(runs, [&start, &found.place]);
     Ok(Fit {
@@ -281,15 +285,6 @@ impl Bench<'_> {
         let made =
             pool::map(&wanted, self.threads, |(_, plan)| validate::prepared(plan).ok().flatten());
         states.extend(wanted.into_iter().map(|(sets, _)| sets).zip(made));
-    }
-
-    /// Why the runs of a place fail.
-    fn first_failure(&self, runs: &[&Run<'_>], place: &[f64]) -> String {
-        let Some(plan) = self.opened(&self.sets(place)) else {
-            return "the plan cannot be run".to_owned();
-        };
-        let failure = |run: &&Run<'_>| run.compared(&plan, None).err();
-        runs.iter().find_map(failure).unwrap_or_else(|| "no run has a figure".to_owned())
     }
 
     fn values(&self, found: &Found, start: &[f64]) -> Vec<Value> {

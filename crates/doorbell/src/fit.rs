@@ -65,6 +65,13 @@ pub(super) fn fit(typed: &Fit) -> Result<bool, String> {
         seed: typed.seed,
         threads: available_parallelism().map_or(1, usize::from),
     };
+    let is_index = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let indexed = plan.sets.iter().find(|(key, _)| key.split('.').any(is_index));
+    if let (Some((key, _)), Some(_)) = (indexed, &typed.out) {
+        return Err(format!(
+            "--set {key}: found a place in a list, expected a plan with it by --plan"
+        ));
+    }
     // Before minutes of work: files that cannot be written.
     let mut out = typed.out.as_ref().map(Sink::open).transpose()?;
     let mut json = typed.json.as_ref().map(Sink::open).transpose()?;

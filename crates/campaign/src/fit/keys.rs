@@ -41,7 +41,7 @@ const OF_FLASH: &[&str] = &[
 ];
 /// Keys of drives of memory cells.
 const OF_CELLS: &[&str] = &["medium.timing.first_byte=10ns..100us"];
-/// Keys of every drive.
+/// Costs of a command beside the medium.
 const OF_ALL: &[&str] = &["device.costs.parse=10ns..20us", "host.costs.block driver=50ns..20us"];
 
 impl Key {
@@ -147,7 +147,7 @@ impl Key {
 fn written(plan: &Plan, key: &str) -> Option<String> {
     let of_sets = plan.sets.iter().rev().find(|(set, _)| set == key);
     let value = match of_sets {
-        // What is no value of TOML is text without quotes.
+        // Text without quotes is no value of TOML.
         Some((_, text)) => match toml::from_str::<toml::Table>(&format!("value = {text}")) {
             Ok(table) => table["value"].clone(),
             Err(_) => return Some(text.clone()),

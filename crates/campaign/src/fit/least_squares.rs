@@ -30,7 +30,7 @@ impl Slopes {
         (0..normal.len()).map(of_key).collect()
     }
 
-    /// How alike the effects of two keys are: 1 or -1 if one can undo the other.
+    /// Likeness of the effects of two keys: 1 or -1 if one can undo the other.
     pub fn likeness(&self, weights: &[f64], (one, other): (usize, usize)) -> f64 {
         let product = |a: usize, b: usize| dot(&self.columns[a], &self.columns[b], weights);
         let sizes = product(one, one) * product(other, other);

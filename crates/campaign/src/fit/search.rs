@@ -27,7 +27,7 @@ pub(super) struct Bounds {
     pub is_whole: bool,
 }
 
-/// Where the search ended.
+/// The best place, and the slopes around it.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub place: Vec<f64>,

@@ -20,8 +20,8 @@ impl Tell {
 
 /// The text of a fit.
 pub fn of(fit: &Fit) -> String {
-    let mut text =
-        format!("{}, fitted from plan {}: {} plans tried\n", fit.table, fit.plan, fit.tries);
+    let Fit { table, plan, tries, seed, .. } = fit;
+    let mut text = format!("{table}, fitted from plan {plan}: {tries} plans tried, seed {seed}\n");
     let mut line = |words: std::fmt::Arguments<'_>| writeln!(text, "{words}").expect("a string");
     line(format_args!("\n{:<30} {:>11} {:>11}  what the rows tell", "key", "from", "to"));
     for Value { key, from, to, is_at_end, tell } in &fit.keys {

@@ -56,7 +56,8 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Table, TableError> {
     let jobs = jobs.ok_or_else(|| wrong("no jobs".to_owned(), "the JSON output of fio"))?;
     let mut rows = Vec::new();
     for (at, job) in (1..).zip(jobs) {
-        rows.extend(rows_of(at, job, &whole["global options"]));
+        let of_name = jobs.iter().filter(|other| other["jobname"] == job["jobname"]);
+        rows.extend(rows_of(at, job, &whole["global options"], of_name.count() > 1));
     }
     if rows.is_empty() {
         let expected = "a job at least that read or wrote something";
@@ -69,8 +70,9 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Table, TableError> {
     Ok(Table { name, file: file.to_owned(), header, rows })
 }
 
-/// Rows of the job that is number `at`: the place of a row is that number.
-fn rows_of(at: usize, job: &Value, global: &Value) -> Vec<Row> {
+/// Rows of the job that is number `at`: the place of a row is that number. `has_clones`: others have its name,
+/// so that its figures are those of a part of the load.
+fn rows_of(at: usize, job: &Value, global: &Value, has_clones: bool) -> Vec<Row> {
     let option = |key: &str| job["job options"][key].as_str().or(global[key].as_str());
     let number = |key: &str| option(key).and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
     let rw = option("rw").or(option("readwrite")).unwrap_or("read");
@@ -78,7 +80,11 @@ fn rows_of(at: usize, job: &Value, global: &Value) -> Vec<Row> {
     let engine = option("ioengine").unwrap_or_default();
     // A load whose operations are not all of one kind is named as it is, and so left out with its name.
     let is_paced = ["rate", "rate_iops", "thinktime"].iter().any(|key| option(key).is_some());
-    let workload = if is_paced { format!("{rw}, paced") } else { rw.to_owned() };
+    let workload = match (has_clones, is_paced) {
+        (true, _) => format!("{rw}, clones without group_reporting"),
+        (false, true) => format!("{rw}, paced"),
+        (false, false) => rw.to_owned(),
+    };
     let directions = ["read", "write"].into_iter();
     let of_direction = |direction| {
         let of: &Value = &job[direction];
@@ -145,6 +151,9 @@ mod tests {
         assert_eq!(row.measured, Figures(figures));
         assert_eq!(row.flags, ["io_uring"]);
         assert_eq!(table.rows[2].workload, "randrw");
+        let clones = OUTPUT.replace(r#""jobname" : "b""#, r#""jobname" : "a""#);
+        let table = Table::parse(Path::new("mine.json"), &clones).expect("fio's output");
+        assert_eq!(table.rows[0].workload, "randread, clones without group_reporting");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Fits: hidden values that are found or said to be untold, rows held out, and the plan that comes out.
+//! Fits: hidden values, keys without effect, rows held out, and the plan that comes out.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn us(value: &Value) -> f64 {
 /// Reads alone tell the time of a read and not that of a program. The rows that were held out agree as well as
 /// those that were fitted.
 #[test]
-fn hidden_values_are_found_and_untold_ones_named() {
+fn hidden_value_is_found_and_key_without_effect_named() {
     let hidden = [("medium.flash.times.read", "47 us"), ("medium.flash.times.program", "1.1 ms")];
     let table = measured(&plan(&hidden));
     let options = options(&[
@@ -98,7 +98,7 @@ fn hidden_values_are_found_and_untold_ones_named() {
     assert_eq!((fitted.name.as_str(), fitted.drive.as_deref()), ("mine", Some("mine")));
     let of_plan = fitted.sources.iter().find(|of| of.key == "medium.flash.times.read").unwrap();
     assert!(of_plan.is_fitted() && of_plan.value == read.to, "{of_plan:?}");
-    // What the rows do not tell stays the base's, and what the start was given stays.
+    // Keys without effect stay the base's, and settings of the start stay.
     let flash = |plan: &Plan| plan.medium.flash.clone().expect("flash");
     assert_eq!(flash(&fitted).timing.program, flash(&start).timing.program);
     assert_eq!(flash(&fitted).start, flash(&start).start);
@@ -126,7 +126,7 @@ fn keys_that_undo_each_other_are_named_together() {
 
 /// The loads that are held out depend on the seed alone.
 #[test]
-fn what_cannot_be_fitted_is_refused() {
+fn unknown_keys_missing_rows_and_failing_runs_are_refused() {
     let (start, table) = (plan(&[]), measured(&plan(&[])));
     let with = |options: Options, table: &Table| {
         fit::fit(&start, table, &options, &|_| ()).expect_err("an error").to_string()
@@ -145,6 +145,14 @@ fn what_cannot_be_fitted_is_refused() {
         none.starts_with("mine: found 1 rows, 0 of their loads held out, expected a row"),
         "{none}"
     );
+    let mut beyond = table.clone();
+    for row in &mut beyond.rows {
+        (row.depth, row.block_bytes) = (Some(60_000), Some(1 << 20));
+    }
+    let start = Plan::open("gen4", &[]).expect("a plan");
+    let options = options(&["host.costs.submit=10ns..1us"]);
+    let error = fit::fit(&start, &beyond, &options, &|_| ()).expect_err("no run has room");
+    assert!(error.to_string().starts_with("mine: every run fails with the plan"), "{error}");
     let error = Key::parse("medium.flash.dies=1").expect_err("a range");
     assert!(matches!(error, FitError::Key { .. }), "{error}");
 }

@@ -205,7 +205,26 @@ const OF_CAMPAIGNS: &[Of] = &[
             ("set", Adds("--set link.lanes=1")),
         ],
     ),
+    (
+        "fit",
+        FIT,
+        &[
+            ("plan", Differs(FIT, "my.tsv --plan dc-express --key host.costs.submit=10ns..1us")),
+            ("key", Differs(FIT, "my.tsv --plan gen4 --key host.costs.complete=10ns..1us")),
+            ("tries", Adds("--tries 12")),
+            ("hold", Differs(FIT_NONE, FIT_HALF)),
+            ("seed", Adds("--seed 3")),
+            ("out", Adds("--out new")),
+            ("json", Adds("--json new")),
+            ("jobs", Differs(FIT, "--jobs")),
+            ("set", Adds("--set link.lanes=1")),
+        ],
+    ),
 ];
+
+const FIT: &str = "my.tsv --plan gen4 --key host.costs.submit=10ns..1us";
+const FIT_NONE: &str = "my.tsv --plan gen4 --key host.costs.submit=10ns..1us --hold 0";
+const FIT_HALF: &str = "my.tsv --plan gen4 --key host.costs.submit=10ns..1us --hold 60 --seed 1";
 
 const HOG: &str = "--bytes 64KiB --time 2ms --interval 1ms";
 
@@ -325,7 +344,8 @@ const JOB: &str = "[a]\nrw=randrw\nbs=4k\nsize=1m\nnumber_ios=40\niodepth=4\n";
 const SWEEP: &str = "plan = \"gen4\"\nfile = \"job.fio\"\n[[axis]]\njob = \"iodepth\"\nvalues = [1, 2]\n\
     [[axis]]\nset = \"link.lanes\"\nvalues = [1, 4]\n";
 
-const TABLE: &str = "# engine: spdk\nworkload\tbs\tqd\tiops\nrandread\t4096\t1\t100000\n";
+const TABLE: &str = "# engine: spdk\nworkload\tbs\tqd\tiops\nrandread\t4096\t1\t100000\n\
+    randread\t4096\t2\t200000\nrandread\t4096\t3\t300000\nrandread\t4096\t4\t400000\n";
 
 /// Status and output of a command, and the files of its folder.
 #[derive(Clone, PartialEq, Eq)]

@@ -129,6 +129,7 @@ const BY_DESIGN: &[(&str, &str, &str)] = &[
     ("", "version", "has one value"),
     ("", "name", "is text"),
     ("", "about", "is text"),
+    ("", "drive", "names measurements: fitted values need it"),
     ("", "run.breakdown_sample", "live runs alone leave out request traces"),
     ("", "medium.pace", "live runs alone have another pace than the model's"),
     ("", "medium.keep", "says what is stored, which takes no time"),
