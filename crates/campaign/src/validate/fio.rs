@@ -70,8 +70,8 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Table, TableError> {
     Ok(Table { name, file: file.to_owned(), header, rows })
 }
 
-/// Rows of the job that is number `at`: the place of a row is that number. `has_clones`: others have its name,
-/// so that its figures are those of a part of the load.
+/// Rows of the job that is number `at`: the place of a row is that number. `has_clones`: others have its
+/// name, so that its figures are those of a part of the load.
 fn rows_of(at: usize, job: &Value, global: &Value, has_clones: bool) -> Vec<Row> {
     let option = |key: &str| job["job options"][key].as_str().or(global[key].as_str());
     let number = |key: &str| option(key).and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
