@@ -236,6 +236,16 @@ mod tests {
         }
     }
 
+    /// The weighted square of an error grows with it as the loss does.
+    #[test]
+    fn weights_are_the_slope_of_the_loss() {
+        for error in [0.01, 0.15, 0.6, -1.5] {
+            let slope = (loss(&[error + 1e-6]) - loss(&[error - 1e-6])) / 2e-6;
+            let of_weight = weights(&[error])[0] * 2.0 * error / SCALE.powi(2);
+            assert!((slope / of_weight - 1.0).abs() < 1e-4, "{error}: {slope}, {of_weight}");
+        }
+    }
+
     #[test]
     fn hidden_values_are_found_and_one_without_effect_stays() {
         // c is far below a, so that nothing depends on it.
