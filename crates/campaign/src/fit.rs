@@ -1,13 +1,13 @@
 //! A plan fitted to measurements of a drive.
 //!
 //! ```text
-//!   table ─► runs ─┬─► fitted ──► search over keys of the plan ─► values ─┬─► report: what the rows can tell
+//!   table ─► runs ─┬─► fitted ──► search over keys of the plan ─► values ─┬─► report with standard errors
 //!                  └─► held out ───────────────────────────────► error ───┤
 //!                                                                         └─► a plan over its base
 //! ```
 //!
 //! The runs are those of [`crate::validate`], shorter. A quarter of the loads is held out by a seed: the
-//! search does not see them, and the error on them tells whether the values hold elsewhere.
+//! search does not see them, and the error on them shows whether the values hold elsewhere.
 
 mod file;
 mod keys;
@@ -76,19 +76,18 @@ pub struct Value {
     pub to: String,
     /// The value is at an end of the key's range: others beyond it may agree better.
     pub is_at_end: bool,
-    pub tell: Tell,
+    pub precision: Precision,
 }
 
-/// The part of a value that the rows tell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tell {
-    /// Its standard error in per cent, other keys free as well.
-    Within { percent: f64 },
-    /// Other values would do: the standard error is above [`TOLD_PERCENT`]. `with` is the key whose effect is
-    /// most like that of this one, if it is enough to undo it.
-    Loosely { percent: f64, with: Option<String> },
-    /// No figure changes by as much as 0.1 % for a change of 10 %.
+pub enum Precision {
+    /// Its standard error in per cent, with all other keys fitted as well.
+    Determined { percent: f64 },
+    /// The standard error is above [`DETERMINED_PERCENT`]. `confounded_with` is the key whose effect is most
+    /// correlated with that of this one, if a change of it can compensate for a change of this one.
+    Uncertain { percent: f64, confounded_with: Option<String> },
+    /// The figures change by less than 0.1 % (root mean square) if the value changes by 10 %.
     NoEffect,
 }
 
@@ -103,8 +102,8 @@ pub struct Agreement {
     pub median_after: Option<f64>,
 }
 
-/// A value is told by the rows if its standard error is at most this.
-pub const TOLD_PERCENT: f64 = 10.0;
+/// A value is determined by the rows if its standard error is at most this.
+pub const DETERMINED_PERCENT: f64 = 10.0;
 
 /// Why there is no fit.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +125,7 @@ pub enum FitError {
     Start { table: String, why: String },
 }
 
-/// The length of runs that tells p99: of 4,000 operations it is that of the 40 longest.
+/// Long enough for p99: 40 of 4,000 operations are above it.
 pub const LENGTH: Length = Length { operations: 4_000, for_each_in_flight: 12, only: None };
 /// Figures that are fitted. So few operations are above p99.9 that chance moves it.
 const OF: [Figure; 4] = [Figure::Iops, Figure::Mean, Figure::P50, Figure::P99];
@@ -134,10 +133,10 @@ const OF: [Figure; 4] = [Figure::Iops, Figure::Mean, Figure::P50, Figure::P99];
 const FAILED: f64 = 3.0;
 /// Spread of measurements that no plan can go below: two drives of one model differ by 1 to 4 %.
 const SPREAD: f64 = 0.02;
-/// Change of the figures, as a logarithm, for a change of a key by 1, below which it has no effect.
+/// Change of the figures for a change of a key, both as logarithms, below which the key has no effect.
 const NO_EFFECT: f64 = 0.01;
-/// Likeness from which on one key can undo another.
-const ALIKE: f64 = 0.9;
+/// Correlation of effects from which on one key can compensate for another.
+const CORRELATED: f64 = 0.9;
 
 /// Fits keys of a plan to the rows of a table.
 ///
@@ -300,21 +299,21 @@ impl Bench<'_> {
         let columns = with_effect.iter().map(|at| found.slopes.columns[*at].clone()).collect();
         let slopes = least_squares::Slopes { columns };
         let variances = slopes.variances(&weights);
-        let tell = |at: usize| {
+        let precision = |at: usize| {
             let Some(of) = with_effect.iter().position(|other| *other == at) else {
-                return Tell::NoEffect;
+                return Precision::NoEffect;
             };
             let error = variances.as_ref().map_or(f64::INFINITY, |all| all[of].max(0.0).sqrt());
             let percent = (100.0 * spread * error).min(999.0);
-            if percent <= TOLD_PERCENT {
-                return Tell::Within { percent };
+            if percent <= DETERMINED_PERCENT {
+                return Precision::Determined { percent };
             }
             let others = (0..with_effect.len()).filter(|other| *other != of);
-            let likeness = |other: usize| slopes.likeness(&weights, (of, other)).abs();
-            let most = others.max_by(|a, b| likeness(*a).total_cmp(&likeness(*b)));
-            let with = most.filter(|other| likeness(*other) >= ALIKE);
+            let correlation = |other: usize| slopes.correlation(&weights, (of, other)).abs();
+            let most = others.max_by(|a, b| correlation(*a).total_cmp(&correlation(*b)));
+            let with = most.filter(|other| correlation(*other) >= CORRELATED);
             let with = with.map(|other| self.keys[with_effect[other]].name.clone());
-            Tell::Loosely { percent, with }
+            Precision::Uncertain { percent, confounded_with: with }
         };
         let each = self.keys.iter().enumerate();
         each.map(|(at, key)| Value {
@@ -322,7 +321,7 @@ impl Bench<'_> {
             from: key.text(start[at]),
             to: key.text(found.place[at]),
             is_at_end: key.is_at_end(found.place[at]),
-            tell: tell(at),
+            precision: precision(at),
         })
         .collect()
     }

@@ -2,18 +2,16 @@
 
 mod text;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use campaign::explain::{self, Effort, Swings};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use world::interfaces::Row;
 
 use super::Sets;
 use super::interface::Named;
-use super::output::{Page, Sink};
+use super::output::{Page, Sink, bar};
 use super::run::Jobs;
 
 /// Operations of each simulation, about, and with `--quick`.
@@ -55,12 +53,7 @@ pub(super) fn explain(typed: &Explain) -> Result<bool, String> {
     let work = &typed.jobs.works(std::slice::from_ref(&typed.file))?[0];
     let mut sink = typed.json.as_ref().map(Sink::open).transpose()?;
     let page = Page::beside(&[&sink])?;
-    let bar = match std::io::stderr().is_terminal() {
-        true => ProgressBar::new(0),
-        false => ProgressBar::hidden(),
-    };
-    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} simulations");
-    bar.set_style(style.expect("a template of ours"));
+    let bar = bar(0, "{bar:40} {pos} of {len} simulations");
     let effort = Effort {
         operations: OPERATIONS[usize::from(typed.quick)],
         swings: if typed.quick { Swings::Gain } else { Swings::Verdict },

@@ -1,6 +1,5 @@
 //! `doorbell fit`: a plan that agrees with measurements of a drive.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
@@ -8,10 +7,9 @@ use campaign::fit::{self, Key, Options};
 use campaign::validate::{self, built_in};
 use clap::builder::{RangedI64ValueParser, RangedU64ValueParser};
 use clap::{Args, value_parser};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Sets;
-use super::output::{Page, Sink};
+use super::output::{Page, Sink, bar};
 
 #[derive(Args)]
 pub(super) struct Fit {
@@ -76,7 +74,7 @@ pub(super) fn fit(typed: &Fit) -> Result<bool, String> {
     let mut out = typed.out.as_ref().map(Sink::open).transpose()?;
     let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
     let page = Page::beside(&[&out, &json])?;
-    let bar = bar(typed.tries.into());
+    let bar = bar(typed.tries.into(), "{bar:40} {pos} of about {len} plans, {eta} left");
     let result = fit::fit(&plan, &table, &options, &|tried| bar.set_position(tried as u64));
     bar.finish_and_clear();
     let result = result.map_err(|error| error.to_string())?;
@@ -103,14 +101,4 @@ fn percent() -> RangedU64ValueParser {
 fn base(name: &str) -> String {
     let whole = Path::new(name).canonicalize().ok();
     whole.map_or(name.to_owned(), |path| path.display().to_string())
-}
-
-fn bar(plans: u64) -> ProgressBar {
-    let bar = match std::io::stderr().is_terminal() {
-        true => ProgressBar::new(plans),
-        false => ProgressBar::hidden(),
-    };
-    let style = ProgressStyle::with_template("{bar:40} {pos} of about {len} plans, {eta} left");
-    bar.set_style(style.expect("a template of ours"));
-    bar
 }

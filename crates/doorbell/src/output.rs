@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use report::Style;
 
 /// Creates a file that is written beside the report, and the folders that it is in. `-` is refused.
@@ -23,6 +24,15 @@ pub(super) fn create(path: &PathBuf) -> Result<File, String> {
 /// Writes a file that [`create`] has made.
 pub(super) fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {
     file.write_all(text.as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A progress bar on standard error, hidden if that is no terminal. Length 0: set later.
+pub(super) fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = match std::io::stderr().is_terminal() {
+        true => ProgressBar::new(length),
+        false => ProgressBar::hidden(),
+    };
+    bar.with_style(ProgressStyle::with_template(template).expect("a template of ours"))
 }
 
 /// Width of a screen.

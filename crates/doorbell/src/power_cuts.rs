@@ -1,14 +1,12 @@
 //! `doorbell power-cuts`.
 
-use std::io::IsTerminal;
-
 use campaign::power_cuts::{self, Campaign, Survived};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use world::interfaces::Row;
 
 use super::Sets;
 use super::interface::Named;
+use super::output::bar;
 
 #[derive(Args)]
 pub(super) struct PowerCuts {
@@ -40,12 +38,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     power_cuts::check(row, plan).map_err(|error| error.to_string())?;
     let count = typed.sequences.unwrap_or(typed.cuts).max(1);
     let campaign = Campaign { seed: typed.seed, from: typed.from, cuts: count };
-    let bar = match std::io::stderr().is_terminal() {
-        true => ProgressBar::new(campaign.cuts),
-        false => ProgressBar::hidden(),
-    };
-    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} cuts, {eta} left");
-    bar.set_style(style.expect("a template of ours"));
+    let bar = bar(campaign.cuts, "{bar:40} {pos} of {len} cuts, {eta} left");
     let progress = |cut: u64| bar.set_position(cut.saturating_sub(campaign.from));
     let job_result = match typed.sequences {
         None => power_cuts::run(row, plan, campaign, progress),

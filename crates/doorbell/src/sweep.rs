@@ -11,12 +11,12 @@ use campaign::sweep::{
     Effort, Find, Found, Progress, Results, Sweep, Tried, available_memory_bytes,
 };
 use clap::Args;
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar};
 use plan::units::{parse_size, size_text};
 use report::model::SweepPoint;
 use report::sweep::{Metric, Number, Shown};
 
-use super::output::{Page, Sink, create, put};
+use super::output::{Page, Sink, bar, create, put};
 
 #[derive(Args)]
 pub(super) struct SweepArguments {
@@ -167,12 +167,11 @@ struct Watch {
 impl Watch {
     fn begin(file: &Path, is_search: bool) -> Watch {
         let is_terminal = std::io::stderr().is_terminal();
-        let bar = if is_terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
         let template = match is_search {
             true => "{pos} points tried, {msg}{elapsed}",
             false => "{bar:40} {pos} of {len} points, {msg}{eta} left",
         };
-        bar.set_style(ProgressStyle::with_template(template).expect("a template of ours"));
+        let bar = bar(0, template);
         let name = file.display().to_string();
         Watch { bar, name, is_terminal, is_search, before: None, tenths: 0 }
     }

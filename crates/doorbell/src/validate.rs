@@ -1,15 +1,13 @@
 //! `doorbell validate`: plans beside published measurements of the drives that they describe.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use campaign::validate::{self, Effort, Length, Report, Table, built_in, text};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Sets;
-use super::output::{Page, Sink};
+use super::output::{Page, Sink, bar};
 
 #[derive(Args)]
 pub(super) struct Validate {
@@ -43,7 +41,7 @@ pub(super) fn validate(typed: &Validate) -> Result<bool, String> {
     };
     let mut reports: Vec<Report> = Vec::new();
     for (table, plan) in tables.iter().zip(&plans) {
-        let bar = bar();
+        let bar = bar(0, "{bar:40} {pos} of {len} runs, {eta} left");
         let progress = |done: usize, of: usize| {
             bar.set_length(of as u64);
             bar.set_position(done as u64);
@@ -89,14 +87,4 @@ fn tables(typed: &Validate) -> Result<(Vec<Table>, Vec<String>), String> {
         tables.push(table);
     }
     Ok((tables, Vec::new()))
-}
-
-fn bar() -> ProgressBar {
-    let bar = match std::io::stderr().is_terminal() {
-        true => ProgressBar::new(0),
-        false => ProgressBar::hidden(),
-    };
-    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} rows, {eta} left");
-    bar.set_style(style.expect("a template of ours"));
-    bar
 }

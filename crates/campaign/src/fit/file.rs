@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use plan::Plan;
 
-use super::{Fit, Tell, Value};
+use super::{Fit, Precision, Value};
 
 /// The text of a plan of the drive. `base` is the plan that the fit began with: a built-in name or a path, as
 /// the new file will find it. Settings of that plan are in the text as well.
@@ -45,8 +45,10 @@ pub fn of_fit(plan: &Plan, base: &str, fit: &Fit) -> String {
             put(key, value, "assumed: given to the fit");
         }
     }
-    for Value { key, to, tell, .. } in fit.keys.iter().filter(|of| of.tell != Tell::NoEffect) {
-        put(key, to, &format!("fitted: to {table}, {}", tell.in_words()));
+    for Value { key, to, precision, .. } in
+        fit.keys.iter().filter(|of| of.precision != Precision::NoEffect)
+    {
+        put(key, to, &format!("fitted: to {table}, {}", precision.in_words()));
     }
     for (path, lines) in tables {
         writeln!(text, "\n[{path}]\n{}", lines.join("\n")).expect("a string");

@@ -1,4 +1,4 @@
-//! Weighted least squares for a few unknowns: steps of a search, and what the rows can tell.
+//! Weighted least squares for a few unknowns: steps of a search, and standard errors.
 
 /// The change of each figure for a change of each key by 1, in logarithms: a column for each key.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ impl Slopes {
     }
 
     /// Variance of each key for errors of variance 1, if the other keys are free as well. None: a key has no
-    /// effect, or one that others can undo.
+    /// effect, or others can compensate for it.
     pub fn variances(&self, weights: &[f64]) -> Option<Vec<f64>> {
         let normal = self.normal(weights);
         let unit = |at: usize| (0..normal.len()).map(move |of| f64::from(u8::from(of == at)));
@@ -30,8 +30,8 @@ impl Slopes {
         (0..normal.len()).map(of_key).collect()
     }
 
-    /// Likeness of the effects of two keys: 1 or -1 if one can undo the other.
-    pub fn likeness(&self, weights: &[f64], (one, other): (usize, usize)) -> f64 {
+    /// Correlation of the effects of two keys: 1 or -1 if one can compensate for the other.
+    pub fn correlation(&self, weights: &[f64], (one, other): (usize, usize)) -> f64 {
         let product = |a: usize, b: usize| dot(&self.columns[a], &self.columns[b], weights);
         let sizes = product(one, one) * product(other, other);
         if sizes > 0.0 { product(one, other) / sizes.sqrt() } else { 0.0 }
@@ -102,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_undo_each_other_have_no_variance() {
+    fn confounded_keys_have_no_variance() {
         // Of 5 0; 0 5 less nothing: by hand, the inverse of (5 1; 1 10) is (10 -1; -1 5) / 49.
         let variances = slopes().variances(&[1.0; 3]).expect("two keys apart");
         assert!((variances[0] - 10.0 / 49.0).abs() < 1e-9, "{variances:?}");
         assert!((variances[1] - 5.0 / 49.0).abs() < 1e-9, "{variances:?}");
         let column = vec![1.0, 2.0, 3.0];
         let twice = column.iter().map(|slope| -2.0 * slope).collect();
-        let undone = Slopes { columns: vec![column, twice] };
-        assert_eq!(undone.variances(&[1.0; 3]), None);
-        assert!((undone.likeness(&[1.0; 3], (0, 1)) + 1.0).abs() < 1e-9);
+        let confounded = Slopes { columns: vec![column, twice] };
+        assert_eq!(confounded.variances(&[1.0; 3]), None);
+        assert!((confounded.correlation(&[1.0; 3], (0, 1)) + 1.0).abs() < 1e-9);
         let without = Slopes { columns: vec![vec![1.0, 1.0], vec![0.0, 0.0]] };
         assert_eq!(without.variances(&[1.0; 2]), None);
         assert_eq!(without.effect(&[1.0; 2], 1), 0.0);

@@ -123,7 +123,7 @@ impl Search<'_> {
         let mut together = self.place.clone();
         for (key, (place, errors)) in places.iter().zip(&errors).enumerate() {
             let by = place[key] - self.place[key];
-            columns.push(self.slope(errors, by));
+            columns.push(self.slope(errors, by).unwrap_or_else(|| self.flat()));
             if errors.as_ref().is_some_and(|errors| loss(errors) < before) {
                 together[key] = place[key];
             } else {
@@ -188,14 +188,14 @@ impl Search<'_> {
         place
     }
 
-    /// Change of the errors for a change of 1; none where the key makes no plan or did not move.
-    fn slope(&self, errors: &Errors, by: f64) -> Vec<f64> {
-        match errors {
-            Some(errors) if by != 0.0 => {
-                errors.iter().zip(&self.errors).map(|(there, here)| (there - here) / by).collect()
-            }
-            _ => vec![0.0; self.errors.len()],
-        }
+    /// Change of the errors for a change of 1. None: the value makes no plan, or did not move.
+    fn slope(&self, errors: &Errors, by: f64) -> Option<Vec<f64>> {
+        let errors = errors.as_ref().filter(|_| by != 0.0)?;
+        Some(errors.iter().zip(&self.errors).map(|(there, here)| (there - here) / by).collect())
+    }
+
+    fn flat(&self) -> Vec<f64> {
+        vec![0.0; self.errors.len()]
     }
 
     fn slopes_of_both_sides(&mut self) -> Slopes {
@@ -206,8 +206,13 @@ impl Search<'_> {
         let columns = places.chunks(2).zip(errors.chunks(2)).enumerate();
         let columns = columns.map(|(key, (places, errors))| {
             let by = [0, 1].map(|side| places[side][key] - self.place[key]);
-            let [up, down] = [0, 1].map(|side| self.slope(&errors[side], by[side]));
-            up.iter().zip(down).map(|(up, down)| (up + down) / 2.0).collect()
+            match [0, 1].map(|side| self.slope(&errors[side], by[side])) {
+                [Some(up), Some(down)] => {
+                    up.iter().zip(down).map(|(up, down)| f64::midpoint(*up, down)).collect()
+                }
+                // On one side there is no plan.
+                [one, other] => one.or(other).unwrap_or_else(|| self.flat()),
+            }
         });
         Slopes { columns: columns.collect() }
     }
@@ -305,6 +310,13 @@ mod tests {
         };
         let found = search(&[WIDE; 3], vec![5.0, 3.0, 0.4], 400, &partly).expect("a plan");
         assert!((found.place[0] - truth[0]).abs() < 0.05, "{found:?}");
+        // A side without plans does not halve a slope: only a itself changes the second figure.
+        let edge = |places: &[Vec<f64>]| {
+            let each = places.iter().zip(attempt(places));
+            each.map(|(place, errors)| errors.filter(|_| place[0] >= truth[0])).collect()
+        };
+        let found = search(&[WIDE; 3], truth.to_vec(), 1, &edge).expect("a plan");
+        assert!((found.slopes.columns[0][1] + 1.0).abs() < 1e-6, "{found:?}");
         assert!(search(&[WIDE; 3], vec![1.0, 3.0, 0.4], 400, &partly).is_none());
     }
 }

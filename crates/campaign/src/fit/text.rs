@@ -2,18 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::{Agreement, Fit, Tell, Value};
+use super::{Agreement, Fit, Precision, Value};
 use crate::validate::Figure;
 use crate::validate::compare::Share;
 
-impl Tell {
+impl Precision {
     /// In words, as in the report and in the source of the value.
     pub(super) fn in_words(&self) -> String {
         match self {
-            Tell::Within { percent } => format!("+- {percent:.1} %"),
-            Tell::Loosely { percent, with: None } => format!("+- {percent:.0} %: not told"),
-            Tell::Loosely { with: Some(key), .. } => format!("not told apart from {}", short(key)),
-            Tell::NoEffect => "no effect: not told".to_owned(),
+            Precision::Determined { percent } => format!("+- {percent:.1} %"),
+            Precision::Uncertain { percent, confounded_with: None } => {
+                format!("+- {percent:.0} %: uncertain")
+            }
+            Precision::Uncertain { confounded_with: Some(key), .. } => {
+                format!("confounded with {}", short(key))
+            }
+            Precision::NoEffect => "no effect".to_owned(),
         }
     }
 }
@@ -23,11 +27,11 @@ pub fn of(fit: &Fit) -> String {
     let Fit { table, plan, tries, seed, .. } = fit;
     let mut text = format!("{table}, fitted from plan {plan}: {tries} plans tried, seed {seed}\n");
     let mut line = |words: std::fmt::Arguments<'_>| writeln!(text, "{words}").expect("a string");
-    line(format_args!("\n{:<30} {:>11} {:>11}  what the rows tell", "key", "from", "to"));
-    for Value { key, from, to, is_at_end, tell } in &fit.keys {
-        let (key, tell) = (short(key), tell.in_words());
+    line(format_args!("\n{:<30} {:>11} {:>11}  standard error", "key", "from", "to"));
+    for Value { key, from, to, is_at_end, precision } in &fit.keys {
+        let (key, precision) = (short(key), precision.in_words());
         let end = if *is_at_end { ", end of its range" } else { "" };
-        line(format_args!("{key:<30} {from:>11} {to:>11}  {tell}{end}"));
+        line(format_args!("{key:<30} {from:>11} {to:>11}  {precision}{end}"));
     }
     let headings = Figure::ALL.map(|figure| format!(" {:>5}", figure.name())).concat();
     line(format_args!("\n{:<20} {:>5}{headings}  median error", "within 15 %", "rows"));

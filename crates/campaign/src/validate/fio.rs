@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::table::{Figures, Row, Table, TableError};
 
 /// Jobs that measure what a table of reads has: they read the drive only.
-pub const JOBS: &str = "\
+const JOBS: &str = "\
 # Reads of a whole drive by size and depth, for `doorbell validate` and `doorbell fit`. Nothing is written.
 # A drive that was never written answers without its flash: fill it first, at random if the plan begins
 # \"scattered\". fio --output-format=json --output=drive.json --filename=/dev/nvme0n1 THIS

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use campaign::fit::{self, Fit, FitError, Key, Options, Tell, Value};
+use campaign::fit::{self, Fit, FitError, Key, Options, Precision, Value};
 use campaign::validate::compare::Share;
 use campaign::validate::{Effort, Figure, Length, Table, validate};
 use plan::Plan;
@@ -57,8 +57,8 @@ fn us(value: &Value) -> f64 {
     plan::units::parse_span(&value.to).expect("a time").as_s_f64() * 1e6
 }
 
-/// Reads alone tell the time of a read and not that of a program. The rows that were held out agree as well as
-/// those that were fitted.
+/// Reads determine the time of a read and not that of a program. The rows that were held out agree as well
+/// as those that were fitted.
 #[test]
 fn hidden_value_is_found_and_key_without_effect_named() {
     let hidden = [("medium.flash.times.read", "47 us"), ("medium.flash.times.program", "1.1 ms")];
@@ -76,8 +76,8 @@ fn hidden_value_is_found_and_key_without_effect_named() {
     let found = run(2);
     let read = value(&found, "read");
     assert!((us(read) / 47.0 - 1.0).abs() < 0.1, "{found:#?}");
-    assert!(matches!(read.tell, Tell::Within { .. }), "{found:#?}");
-    assert_eq!(value(&found, "program").tell, Tell::NoEffect);
+    assert!(matches!(read.precision, Precision::Determined { .. }), "{found:#?}");
+    assert_eq!(value(&found, "program").precision, Precision::NoEffect);
     assert_eq!(
         value(&found, "dies").to,
         start.medium.flash.as_ref().unwrap().spec.geometry.dies.to_string()
@@ -104,9 +104,9 @@ fn hidden_value_is_found_and_key_without_effect_named() {
     assert_eq!(flash(&fitted).start, flash(&start).start);
 }
 
-/// The sum of sense and decoder decides a read at depth 1, and nothing else is there to tell them apart.
+/// The sum of both times decides a read at depth 1, and no other row separates them.
 #[test]
-fn keys_that_undo_each_other_are_named_together() {
+fn confounded_keys_are_named() {
     let start = plan(&[("medium.flash.times.command", "40 us")]);
     let table = measured(&start);
     let only =
@@ -117,7 +117,9 @@ fn keys_that_undo_each_other_are_named_together() {
     let options = Options { held_percent: 0, tries: 20, ..options(&keys) };
     let found = fit::fit(&start, &table, &options, &|_| ()).expect("a fit");
     for (key, other) in [("read", "command"), ("command", "read")] {
-        let Tell::Loosely { with: Some(with), .. } = &value(&found, key).tell else {
+        let Precision::Uncertain { confounded_with: Some(with), .. } =
+            &value(&found, key).precision
+        else {
             panic!("{found:#?}")
         };
         assert!(with.ends_with(other), "{found:#?}");
