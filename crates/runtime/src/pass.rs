@@ -104,16 +104,22 @@ impl Pass {
         any_ready: bool,
         next_timer: Time,
     ) -> Ended {
+        let fired = progress == Progress::Timers;
         let progress = match progress {
             Progress::Nothing => any_ready,
             Progress::Timers => any_ready || self.idle < ASLEEP,
             Progress::Work => true,
         };
         self.idle = if progress { 0 } else { self.idle.saturating_add(looks) };
+        // Any task may wait for what the task of a timer did in this pass: each has a turn before a sleep.
+        let fired_asleep = fired && self.idle >= ASLEEP;
+        if fired_asleep {
+            self.until_patient = 1;
+        }
         let deaf = self.again.is_empty() && self.patient.is_empty() && !any_ready;
         // A timer armed since the clock was last read may be near.
         let reads_clock = deaf || self.until_clock_read == 0 || next_timer < self.next_timer;
-        Ended { idle: self.idle, deaf, reads_clock }
+        Ended { idle: if fired_asleep { 0 } else { self.idle }, deaf, reads_clock }
     }
 
     /// The executor sleeps: in the next pass every task has a turn, because any of them may wait for what has

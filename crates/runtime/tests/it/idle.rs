@@ -116,6 +116,28 @@ fn every_task_looks_after_a_sleep() {
     rt.drop_tasks();
 }
 
+/// A task that is polled in one pass of 32 may wait for what a timer's task does after the sleep, when passes
+/// without work have begun again.
+#[test]
+fn every_task_looks_after_a_timer_of_an_idle_executor() {
+    for delay_us in 0..80 {
+        let (rt, clock) = executor(Some(Span::ms(1)), Span::s(3600));
+        let changed = Rc::new(Cell::new(false));
+        let (own, set) = (rt.clone(), changed.clone());
+        rt.spawn(async move {
+            own.sleep_until(Time::ZERO + Span::ms(20) + Span::us(delay_us)).await;
+            set.set(true);
+        });
+        // Another task has a turn in every pass.
+        let own = rt.clone();
+        rt.spawn(async move { polled(&own, u32::MAX, || false).await });
+        rt.block_on(polled(&rt, 10, || changed.get()));
+        let seen = Span(clock.now.get());
+        assert!(seen < Span::ms(21), "delay {delay_us} us: seen after {seen}");
+        rt.drop_tasks();
+    }
+}
+
 /// Sleeps that nothing ends are short after a short pause.
 #[test]
 fn sleep_without_wake_is_at_most_a_512th_of_the_pause() {
