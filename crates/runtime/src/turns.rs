@@ -52,8 +52,9 @@ impl Rt {
         }
         match deaf {
             true if self.0.ready.borrow().is_empty() => clock.sleep_for(self.0.next_timer.get()),
-            // A timer may have made a task ready since the pass ended.
-            false if idle >= LOOKS_UNTIL_IDLE && self.0.ready.borrow().is_empty() => {
+            // A timer that has fired since the pass ended has a task to run, which may be in no queue of ready
+            // tasks, because it also waits for memory.
+            false if idle >= LOOKS_UNTIL_IDLE && self.0.progress.get() == Progress::Nothing => {
                 self.idle(clock, idle);
             }
             _ => {}

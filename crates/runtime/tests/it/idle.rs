@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use runtime::{IdleSleep, Log, Rt, Span, Time, WallClock};
+use runtime::{Either, IdleSleep, Log, Rt, Span, Time, WallClock, race};
 
 /// Each reading and each idle check takes some time; a sleep takes its span.
 #[derive(Default)]
@@ -134,6 +134,26 @@ fn every_task_looks_after_a_timer_of_an_idle_executor() {
         rt.block_on(polled(&rt, 10, || changed.get()));
         let seen = Span(clock.now.get());
         assert!(seen < Span::ms(21), "delay {delay_us} us: seen after {seen}");
+        rt.drop_tasks();
+    }
+}
+
+/// The task of a timer may also wait for memory: it is then polled in every pass, or in one of 32, and the
+/// timer makes no further task ready.
+#[test]
+fn timer_of_a_task_that_also_waits_for_memory_is_seen_before_a_sleep() {
+    for (delay_us, passes) in (0..80).flat_map(|delay| [(delay, 10), (delay, u32::MAX)]) {
+        let (rt, clock) = executor(Some(Span::ms(1)), Span::s(3600));
+        // Before the executor has slept, and after.
+        for at in [Span::us(1_050), Span::ms(20)] {
+            let own = rt.clone();
+            rt.spawn(async move { polled(&own, u32::MAX, || false).await });
+            let until = Time::ZERO + at + Span::us(delay_us);
+            let ended = rt.block_on(race(polled(&rt, passes, || false), rt.sleep_until(until)));
+            assert_eq!(ended, Either::Second(()));
+            let late = Time(clock.now.get()).since(until);
+            assert!(late < Span::us(100), "timer at {until}, {passes} passes: late by {late}");
+        }
         rt.drop_tasks();
     }
 }
