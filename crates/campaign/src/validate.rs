@@ -9,6 +9,7 @@
 
 pub mod built_in;
 pub mod compare;
+pub mod fills;
 mod fio;
 mod load;
 mod table;
@@ -35,6 +36,7 @@ pub use table::{Figure, Figures, Row, Table, TableError};
 
 use crate::explain::pool;
 use compare::{Compared, Shares, Worst};
+use fills::Filled;
 
 /// Length of the runs, and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Report {
     pub rows: Vec<Compared>,
     pub shares: Shares,
     pub worst: Option<Worst>,
+    /// Rows of write amplification, in the order of the table.
+    pub fills: Vec<Filled>,
     /// Rows that were not run, by reason.
     pub left_out: Vec<Reason>,
 }
@@ -110,11 +114,28 @@ pub fn validate(
 ) -> Result<Report, ValidateError> {
     check(plan)?;
     let Runs { runs, mut left_out } = Runs::of(table, plan, effort.length);
+    let (fill_runs, without_run) = match effort.length.only {
+        None => fills::Run::all(table),
+        Some(_) => {
+            let rows = table.rows.iter().filter(|row| row.fill.is_some());
+            (Vec::new(), rows.map(|_| LeftOut::Quick).collect())
+        }
+    };
+    for why in without_run {
+        *left_out.entry(why).or_default() += 1;
+    }
     let state = if runs.is_empty() { None } else { prepared(plan)? };
     let done = AtomicUsize::new(0);
+    let of = runs.len() + fill_runs.len();
+    let step = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, of);
     let results = pool::map(&runs, effort.threads, |run| {
         let result = run.compared(plan, state.as_ref());
-        progress(done.fetch_add(1, Ordering::Relaxed) + 1, runs.len());
+        step();
+        result
+    });
+    let filled = pool::map(&fill_runs, effort.threads, |run| {
+        let result = run.filled(plan);
+        step();
         result
     });
     let mut rows = Vec::new();
@@ -125,6 +146,14 @@ pub fn validate(
         }
     }
     rows.sort_by_key(|row| row.line);
+    let mut fills = Vec::new();
+    for (run, result) in fill_runs.iter().zip(filled) {
+        match result {
+            Ok(of_run) => fills.extend(of_run),
+            Err(why) => *left_out.entry(LeftOut::Run(why)).or_default() += run.rows(),
+        }
+    }
+    fills.sort_by_key(|row: &Filled| row.line);
     Ok(Report {
         table: table.name.clone(),
         drive: table.fact("drive").unwrap_or("no name in the table").to_owned(),
@@ -133,6 +162,7 @@ pub fn validate(
         shares: Shares::of(&rows),
         worst: compare::worst(&rows),
         rows,
+        fills,
         left_out: reasons(left_out),
     })
 }
@@ -181,7 +211,7 @@ impl<'t> Runs<'t> {
     pub fn of(table: &'t Table, plan: &Plan, length: Length) -> Runs<'t> {
         let mut left_out: BTreeMap<LeftOut, usize> = BTreeMap::new();
         let mut runs: Vec<Run<'t>> = Vec::new();
-        for row in &table.rows {
+        for row in table.rows.iter().filter(|row| row.fill.is_none()) {
             match Load::of(table, row, plan, length) {
                 Err(why) => *left_out.entry(why).or_default() += 1,
                 Ok((load, kind)) => match runs.iter_mut().find(|run| run.load == load) {

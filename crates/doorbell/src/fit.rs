@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use campaign::fit::{self, Key, Options};
-use campaign::validate::{self, built_in};
+use campaign::validate::{self, Length, built_in};
 use clap::builder::{RangedI64ValueParser, RangedU64ValueParser};
 use clap::{Args, value_parser};
 
@@ -26,6 +26,10 @@ pub(super) struct Fit {
     /// Plans to try, about
     #[arg(long, value_name = "N", default_value_t = 160, value_parser = tries())]
     tries: u32,
+    /// Operations of each run, about: `validate` has 20,000; a rate that a drive keeps only while it has free
+    /// space shows in long runs
+    #[arg(long, value_name = "N", default_value_t = fit::LENGTH.operations, value_parser = operations())]
+    operations: u64,
     /// Part of the loads to hold out, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = percent())]
     hold: u64,
@@ -57,7 +61,7 @@ pub(super) fn fit(typed: &Fit) -> Result<bool, String> {
     let keys = typed.keys.iter().map(|text| Key::parse(text)).collect::<Result<_, _>>();
     let options = Options {
         keys: keys.map_err(|error| error.to_string())?,
-        length: fit::LENGTH,
+        length: Length { operations: typed.operations, ..fit::LENGTH },
         tries: typed.tries as usize,
         held_percent: typed.hold,
         seed: typed.seed,
@@ -91,6 +95,10 @@ pub(super) fn fit(typed: &Fit) -> Result<bool, String> {
 
 fn tries() -> RangedI64ValueParser<u32> {
     value_parser!(u32).range(1..=100_000)
+}
+
+fn operations() -> RangedU64ValueParser {
+    value_parser!(u64).range(100..=10_000_000)
 }
 
 fn percent() -> RangedU64ValueParser {

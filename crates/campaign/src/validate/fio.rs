@@ -105,6 +105,7 @@ fn rows_of(at: usize, job: &Value, global: &Value, has_clones: bool) -> Vec<Row>
             depth: Some(number("iodepth")),
             jobs: Some(number("numjobs")),
             measured,
+            fill: None,
             flags: vec![engine.to_owned()],
         })
     };

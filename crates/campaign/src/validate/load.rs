@@ -88,7 +88,8 @@ pub enum LeftOut {
     Quick,
     Claim,
     Zones,
-    Fills,
+    /// Skewed by fio's generator, which covers a part of a large drive only.
+    FioZipf,
     Uplink,
     SeveralDrives,
     /// The other side of a row that is run.
@@ -112,7 +113,9 @@ impl fmt::Display for LeftOut {
             LeftOut::Quick => "left out of a short run",
             LeftOut::Claim => "a claim of the vendor, not a measurement",
             LeftOut::Zones => "zoned namespaces are not modelled",
-            LeftOut::Fills => "write amplification over fills is not compared",
+            LeftOut::FioZipf => {
+                "skewed by fio's generator: what it covers of a large drive is not known"
+            }
             LeftOut::Uplink => "bound by the uplink that several drives share",
             LeftOut::SeveralDrives => "a load over several drives at once",
             LeftOut::LoadOfReader => {
@@ -197,9 +200,6 @@ fn check(table: &Table, row: &Row) -> Result<(), LeftOut> {
     }
     if is_zoned || table.name.contains("-zns-") && workload.contains("write") {
         return Err(LeftOut::Zones);
-    }
-    if row.depth.is_none() && table.name.ends_with("-wa") {
-        return Err(LeftOut::Fills);
     }
     if let Some(flag) = DOUBTFUL.iter().find(|flag| has(flag)) {
         return Err(LeftOut::Doubtful((*flag).to_owned()));

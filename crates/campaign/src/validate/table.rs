@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::fills::Fill;
 use super::fio;
 
 /// A figure of a row that is compared.
@@ -90,6 +91,8 @@ pub struct Row {
     /// Jobs that run at once.
     pub jobs: Option<u32>,
     pub measured: Figures,
+    /// Its interval, if it is one of a table of write amplification.
+    pub fill: Option<Fill>,
     /// Words of the column `flag`, which has semicolons between them: the engine, and conditions.
     pub flags: Vec<String>,
 }
@@ -162,9 +165,11 @@ impl Table {
         Ok(Table { name, file: file.to_owned(), header, rows })
     }
 
-    /// Name of the drive's plan: that of the header, or else the table's.
+    /// Name of the drive's plan: that of the header, or else the table's, without the `-wa` of a table of
+    /// write amplification.
     pub fn plan(&self) -> &str {
-        self.fact("plan").unwrap_or(&self.name)
+        let name = self.name.strip_suffix("-wa").unwrap_or(&self.name);
+        self.fact("plan").unwrap_or(name)
     }
 
     /// The first value of this key in the header.
@@ -243,6 +248,23 @@ impl<'a> Columns<'a> {
         for figure in Figure::ALL {
             measured.0[figure as usize] = number(figure.column())?;
         }
+        let from = match value("fills_from") {
+            Some(text) if text.parse() == Ok(0.0) => Some(0.0),
+            _ => number("fills_from")?,
+        };
+        let [span, to, amplification] = [number("span_gib")?, number("fills_to")?, number("wa")?];
+        number("mib_s")?;
+        let fill = match (span, from, to, amplification) {
+            (Some(span_gib), Some(from), Some(to), Some(amplification)) => {
+                if to <= from {
+                    let expected = format!("more than fills_from, {from}");
+                    return Err(self.error(line, "fills_to", &to.to_string(), &expected));
+                }
+                let source = value("source").unwrap_or_default().to_owned();
+                Some(Fill { span_gib, from, to, amplification, source })
+            }
+            _ => None,
+        };
         let flags = value("flag").unwrap_or_default().split(';').map(str::trim);
         Ok(Row {
             line,
@@ -251,6 +273,7 @@ impl<'a> Columns<'a> {
             depth: whole("qd", 1 << 16)?.map(|depth| depth as u32),
             jobs: whole("jobs", 1 << 12)?.map(|jobs| jobs as u32),
             measured,
+            fill,
             flags: flags.filter(|flag| !flag.is_empty()).map(str::to_owned).collect(),
         })
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::compare::{Compared, Share, Shares, by_workload};
+use super::fills::{Filled, NEAR};
 use super::load::BESIDE;
 use super::table::{Figure, Figures};
 
@@ -12,7 +13,8 @@ pub fn of(report: &Report) -> String {
     // The rest of the header's line is what is known of the drive, and long.
     let drive = report.drive.split([',', ';', '(']).next().unwrap_or_default().trim();
     let mut text = format!("{}: {drive}\n", report.table);
-    let (run, all) = (report.rows.len(), report.rows.len() + report.left_out_rows());
+    let run = report.rows.len() + report.fills.len();
+    let all = run + report.left_out_rows();
     let short = if report.is_quick { ", short runs" } else { "" };
     line(&mut text, format_args!("plan {}, {run} of {all} rows are run{short}", report.plan));
     if !report.rows.is_empty() {
@@ -33,6 +35,9 @@ pub fn of(report: &Report) -> String {
             shares(&mut text, &workload, &bytes.to_string(), &of_group);
         }
         shares(&mut text, "all", "", &report.shares);
+    }
+    if !report.fills.is_empty() {
+        fills(&mut text, &report.fills);
     }
     if let Some((row, figure)) = report.worst_row() {
         text.push('\n');
@@ -91,6 +96,27 @@ fn shares(text: &mut String, workload: &str, bytes: &str, shares: &Shares) {
         write!(text, " {share:>5}").expect("a string");
     }
     text.push('\n');
+}
+
+/// Write amplification of each row, and how many are near.
+fn fills(text: &mut String, rows: &[Filled]) {
+    text.push_str(
+        "\nwrite amplification\n\
+         workload             span after        fills        measured  model model/meas.\n",
+    );
+    for row in rows {
+        let Filled { workload, span, before, from, to, measured, model, ratio, .. } = row;
+        let (percent, fills) = (100.0 * span, format!("{from:.2} to {to:.2}"));
+        line(
+            text,
+            format_args!(
+                "{workload:<19} {percent:>3.0} % {before:<12} {fills:<12} {measured:>8.2} {model:>6.2} \
+                 {ratio:>11.2}"
+            ),
+        );
+    }
+    let near = rows.iter().filter(|row| (row.ratio - 1.0).abs() <= NEAR).count();
+    line(text, format_args!("within {:.0} %: {near} of {}", 100.0 * NEAR, rows.len()));
 }
 
 /// A name that fits its column.

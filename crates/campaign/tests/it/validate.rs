@@ -308,3 +308,82 @@ fn short_report_of_980_pro_matches_golden_table() {
         "the figures of the drive have changed; DOORBELL_BLESS=1 keeps them:\n{found}"
     );
 }
+
+/// Rows of one source are one run; the largest span is the drive. What is programmed for a unit becomes more
+/// with the span, and in a drive that was written before it starts at once.
+#[test]
+fn amplification_follows_span_and_preconditioning() {
+    let text = "workload\tbs\tspan_gib\tfills_from\tfills_to\tmib_s\tiops\twa\tstate\tsource\n\
+        write\t524288\t100\t0.00\t1.00\t9\t9\t1\tfresh\tx-seq-w\n\
+        randwrite\t4096\t100\t0.00\t0.50\t9\t9\t1\ttransient\tx-none-a\n\
+        randwrite\t4096\t100\t0.00\t0.50\t9\t9\t4\ttransient\tx-seq-b\n\
+        randwrite\t4096\t100\t2.00\t3.00\t9\t9\t4\tsteady\tx-seq-b\n\
+        randwrite\t4096\t60\t2.00\t3.00\t9\t9\t1\tsteady\tx-seq-c\n\
+        randwrite\t4096\t100\t2.00\t3.00\t9\t9\t4\tsteady\tx-seqshuffle-d\n\
+        zipf 1.200000\t4096\t100\t2.00\t3.00\t9\t9\t2\tsteady\tx-seq-e\n\
+        zipf 1.200000\t4096\t100\t2.00\t3.00\t9\t9\t2\tsteady\tx-noshuffle-seq-f\n\
+        fiozipf 0.8\t4096\t100\t2.00\t3.00\t9\t9\t2\tsteady\tx-seq-g\n\
+        zns activeZones: 1\t4096\t100\t2.00\t3.00\t9\t9\t2\tsteady\tx-seq-g\n";
+    let small = [
+        ("channels", "2"),
+        ("planes", "4"),
+        ("blocks", "60"),
+        ("word_lines", "4"),
+        ("spare_per_mille", "300"),
+        ("buffer", "1 MiB"),
+    ];
+    let small = small.map(|(key, value)| (format!("medium.flash.{key}"), value));
+    let small = small.each_ref().map(|(key, value)| (&key[..], *value));
+    let plan = plan("tlc", &small);
+    let effort = Effort { length: Length::WHOLE, threads: 2 };
+    let report = validate(&plan, &table(text), effort, &|_, _| ()).expect("a report");
+    assert_eq!((report.rows.len(), report.fills.len()), (0, 8), "{report:#?}");
+    let found: Vec<_> = report.fills.iter().map(|row| (row.line, row.before, row.span)).collect();
+    let [fresh, sequential, shuffled] = ["nothing", "sequential", "random order"];
+    let expected = [
+        (2, fresh, 1.0),
+        (3, fresh, 1.0),
+        (4, sequential, 1.0),
+        (5, sequential, 1.0),
+        (6, sequential, 0.6),
+        (7, shuffled, 1.0),
+        (8, sequential, 1.0),
+        (9, sequential, 1.0),
+    ];
+    assert_eq!(found, expected);
+    let of = |line: usize| report.fills.iter().find(|row| row.line == line).expect("a row").model;
+    assert!((0.9..1.1).contains(&of(2)), "a fresh drive has nothing to collect: {}", of(2));
+    assert!(of(3) < 1.1 && of(3) + 0.5 < of(4), "{} fresh, {} filled", of(3), of(4));
+    assert!(of(6) < 0.75 * of(5), "{} of a part, {} of all", of(6), of(5));
+    assert!((0.95..1.05).contains(&(of(7) / of(5))), "steady: {} and {}", of(7), of(5));
+    assert!(of(8) < of(5), "skewed {}, uniform {}", of(8), of(5));
+    assert_ne!(of(8), of(9), "the hot places are elsewhere");
+    assert_eq!(report.left_out_rows(), 2);
+    let text = text::of(&report);
+    assert!(text.contains("\nwithin 10 %: "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // A short run leaves them out.
+    let report = validate(&plan, &table(SHORT), EFFORT, &|_, _| ()).expect("a report");
+    assert_eq!((report.fills.len(), report.left_out_rows()), (0, 1));
+}
+
+const SHORT: &str = "workload\tbs\tspan_gib\tfills_from\tfills_to\twa\tsource\n\
+                     randwrite\t4096\t100\t0\t1\t1\tx-seq-a\n";
+
+#[test]
+fn amplification_of_dram_is_left_out_and_an_empty_interval_is_an_error() {
+    let effort = Effort { length: Length::WHOLE, threads: 1 };
+    let report = validate(&plan("gen4", &[]), &table(SHORT), effort, &|_, _| ()).expect("a report");
+    assert_eq!(report.left_out[0].why, "the run fails: the plan has no flash");
+    let error =
+        parsed(&SHORT.replace("\t0\t1\t1\t", "\t2\t2\t1\t")).expect_err("an empty interval");
+    assert_eq!(error.to_string(), "my.tsv:2: fills_to: found 2, expected more than fills_from, 2");
+}
+
+#[test]
+fn table_of_amplification_is_of_the_plan_of_its_drive() {
+    for name in ["solidigm-p5520-1920gb", "solidigm-p5520-1920gb-wa"] {
+        let table = built_in::open(name).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(table.plan(), "solidigm-p5520-1920gb");
+    }
+}
