@@ -12,6 +12,7 @@ pub mod compare;
 pub mod fills;
 mod fio;
 mod load;
+pub mod page;
 mod table;
 pub mod text;
 

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
+use campaign::document::program;
 use campaign::validate::{self, Effort, Length, Report, Table, built_in, text};
 use clap::Args;
+use report::page::drive::of_drives;
 
 use super::Sets;
 use super::output::{Page, Sink, bar};
@@ -23,6 +25,9 @@ pub(super) struct Validate {
     /// Write the reports to this file as JSON; `-` prints them instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write pictures of the reports to this file, as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     sets: Sets,
 }
@@ -34,7 +39,8 @@ pub(super) fn validate(typed: &Validate) -> Result<bool, String> {
         .map(|table| typed.sets.open(typed.plan.as_deref().unwrap_or(table.plan())))
         .collect::<Result<_, _>>()?;
     let mut sink = typed.json.as_ref().map(Sink::open).transpose()?;
-    let page = Page::beside(&[&sink])?;
+    let mut html = typed.html.as_ref().map(Sink::open).transpose()?;
+    let page = Page::beside(&[&sink, &html])?;
     let effort = Effort {
         length: if typed.quick { Length::QUICK } else { Length::WHOLE },
         threads: available_parallelism().map_or(1, usize::from),
@@ -60,6 +66,10 @@ pub(super) fn validate(typed: &Validate) -> Result<bool, String> {
         for name in without_plan {
             page.line(format_args!("  {name}"));
         }
+    }
+    if let Some(html) = &mut html {
+        let drives: Vec<_> = reports.iter().map(validate::page::of).collect();
+        html.put(&of_drives(&drives, &program()))?;
     }
     if let Some(sink) = &mut sink {
         let json = serde_json::to_string_pretty(&reports).expect("reports are plain data");

@@ -78,7 +78,7 @@ impl<P: Pages> Inner<P> {
         self.landed.notify(&self.rt);
     }
 
-    /// Reads as many valid units as the next superpage still lacks.
+    /// Reads as many valid units as the next superpages still lack.
     async fn gather(&self) {
         let mut parts = self.take_parts();
         let mut found = core::mem::take(&mut self.state.borrow_mut().collection.found);
@@ -389,12 +389,14 @@ impl State {
         policy::victim(self.options.choice, candidates, &mut self.rng).map(|at| at as u32)
     }
 
-    /// Next valid units of the victim, as many as a superpage still lacks.
+    /// Next valid units of the victim, as many as [`Options::gc_reads`](crate::Options::gc_reads) superpages
+    /// still lack.
     fn find_more(&mut self, found: &mut Vec<u32>) {
         let Some((victim, mut cursor)) = self.collection.victim else { return };
         let end = self.supers.range(victim).1;
         let classes = if self.mixes_classes() { 1 } else { Heat::ALL.len() };
-        let room = classes * self.layout.row_units as usize;
+        let rows = classes * self.options.gc_reads.max(1) as usize;
+        let room = rows * self.layout.row_units as usize;
         while found.len() + self.collection.gathered.len()
             < room.max(self.collection.gathered.len() + 1)
         {

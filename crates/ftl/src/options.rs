@@ -62,6 +62,9 @@ pub struct Options {
     pub reserve: u32,
     /// GC parallelism: maximum number of the collector's superpages in flight.
     pub gc_parallelism: u32,
+    /// Superpages whose units the collector reads at the same time, at least 1. Reads take longer than the
+    /// copies of one superpage keep the dies busy, so that few limit the rate of collection.
+    pub gc_reads: u32,
     /// Difference in erase counts above which static wear levelling moves a superblock.
     pub wear_spread: u32,
     /// Thresholds for refreshing data.
@@ -118,6 +121,7 @@ impl Options {
             map_cache: None,
             reserve: 2,
             gc_parallelism: 2 * shape.dies,
+            gc_reads: 1,
             wear_spread: 64,
             limits: Limits { corrected: u32::MAX, reads: 1_000_000, age: u64::MAX },
             checkpoint_rows: Some((rows / 8).max(64)),

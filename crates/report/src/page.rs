@@ -14,6 +14,7 @@
 mod bars;
 mod breakdown;
 mod cdf;
+pub mod drive;
 mod flash;
 mod lanes;
 mod number;

@@ -44,13 +44,13 @@ pub struct Filled {
     pub workload: String,
     /// Part of the drive that is written.
     pub span: f64,
-    /// What was written before: `sequential`, `random order`, or `nothing`.
+    /// The preconditioning: `sequential`, `random order`, or `nothing`.
     pub before: &'static str,
     pub from: f64,
     pub to: f64,
     pub measured: f64,
     pub model: f64,
-    /// Model over measured.
+    /// The model's over the measured one.
     pub ratio: f64,
 }
 
@@ -72,7 +72,7 @@ impl Before {
     }
 }
 
-/// One measured run.
+/// Rows of one measured run, and the job that repeats it.
 pub(super) struct Run<'t> {
     rows: Vec<(&'t Row, &'t Fill)>,
     /// Keys of the job that is measured.
@@ -82,7 +82,7 @@ pub(super) struct Run<'t> {
     span: f64,
 }
 
-/// Length of sequential writes.
+/// Block size of sequential writes, shorter than the measured ones, which may exceed a transfer.
 const SEQUENTIAL: &str = "128k";
 /// Interval of the time series. A part is a tenth of a fill at least: many intervals.
 const INTERVAL: Span = Span::ms(1);
@@ -227,7 +227,7 @@ fn keys(row: &Row, source: &str) -> Result<(String, bool), LeftOut> {
     })
 }
 
-/// What the host had written, and the flash software programmed, at the end of each interval.
+/// Sums of what the host had written and the flash software programmed, at the end of each interval.
 struct Written {
     /// Host bytes, units of the host, units programmed: sums since the begin.
     sums: Vec<[f64; 3]>,
@@ -254,7 +254,7 @@ impl Written {
         Some((to.1 - from.1) / (to.0 - from.0))
     }
 
-    /// Units of the host and units programmed when the host had written so many bytes.
+    /// Units of the host and units programmed when the host had written `bytes` bytes.
     fn at(&self, bytes: f64) -> Option<(f64, f64)> {
         let next = self.sums.iter().position(|sums| sums[0] >= bytes)?;
         let [after, before] = [self.sums[next], self.sums[next.saturating_sub(1)]];

@@ -59,6 +59,8 @@ const WARM_UP: f64 = 0.25;
 const MOST_US: f64 = 10e6;
 /// Reads and writes a second of the thread whose latencies an open loop compares, each.
 const PROBE: u64 = 5_000;
+/// Threads that share the rest of the load, so that no core is its bound.
+const LOAD_THREADS: u64 = 6;
 /// Most operations in flight of an open loop, which bounds memory only.
 const OPEN_DEPTH: u32 = 256;
 /// Depth of a process of a mixed row, of which each of eight drives has an equal part.
@@ -241,7 +243,7 @@ fn closed(workload: &str) -> Option<(&'static str, OpKind)> {
 }
 
 /// The rate in the name and the operation of an open loop, as of `openloop-w10000-read`.
-fn open(workload: &str) -> Option<(u64, OpKind)> {
+pub(super) fn open(workload: &str) -> Option<(u64, OpKind)> {
     let (rate, kind) = workload.strip_prefix("openloop-w")?.split_once('-')?;
     let kind = match kind {
         "read" => OpKind::Read,
@@ -278,7 +280,7 @@ fn closed_loop(row: &Row, rw: &str, bytes: u64, length: Length) -> Result<Jobs, 
 }
 
 /// Arrivals are exponential, over the whole drive. The first job is the thread whose latencies were
-/// measured; the second has the rest of the rates that were reached.
+/// measured; the second, of six threads, has the rest of the rates that were reached.
 fn open_loop(row: &Row, rate: u64, bytes: u64, length: Length) -> Jobs {
     let reached = |name: &str| -> Option<u64> {
         row.flags.iter().find_map(|flag| flag.strip_prefix(name)?.parse().ok())
@@ -288,10 +290,12 @@ fn open_loop(row: &Row, rate: u64, bytes: u64, length: Length) -> Jobs {
     let reads = rest(reached("reads=").unwrap_or(PROBE));
     let (runtime, mut text) = global(PROBE as f64, bytes, length.operations);
     text += &format!("rw=randrw\nrate_process=poisson\niodepth={OPEN_DEPTH}\n");
-    let each = [("row", PROBE, PROBE), ("load", reads, writes)];
-    for (name, reads, writes) in each {
+    let part = |rate: u64| (rate / LOAD_THREADS).max(1);
+    let each = [("row", PROBE, PROBE, 1), ("load", part(reads), part(writes), LOAD_THREADS)];
+    for (name, reads, writes, threads) in each {
         let mix = (100 * reads).div_ceil(reads + writes);
-        text += &format!("[{name}]\nrwmixread={mix}\nrate_iops={reads},{writes}\n");
+        text +=
+            &format!("[{name}]\nnumjobs={threads}\nrwmixread={mix}\nrate_iops={reads},{writes}\n");
     }
     (runtime, text)
 }

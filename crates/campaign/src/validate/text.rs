@@ -10,9 +10,7 @@ use super::table::{Figure, Figures};
 
 /// The text of a report. It depends on table, plan and length of the runs only.
 pub fn of(report: &Report) -> String {
-    // The rest of the header's line is what is known of the drive, and long.
-    let drive = report.drive.split([',', ';', '(']).next().unwrap_or_default().trim();
-    let mut text = format!("{}: {drive}\n", report.table);
+    let mut text = format!("{}: {}\n", report.table, short_name(&report.drive));
     let run = report.rows.len() + report.fills.len();
     let all = run + report.left_out_rows();
     let short = if report.is_quick { ", short runs" } else { "" };
@@ -54,6 +52,20 @@ pub fn of(report: &Report) -> String {
     text
 }
 
+/// Name of a drive. The rest of the header's line is what is known of it, and long.
+pub(super) fn short_name(drive: &str) -> &str {
+    drive.split([',', ';', '(', ':']).next().unwrap_or_default().trim()
+}
+
+/// A ratio in at most five characters up to 99,999.
+pub(super) fn ratio(ratio: Option<f64>) -> String {
+    match ratio {
+        None => "-".to_owned(),
+        Some(ratio) if ratio < 99.995 => format!("{ratio:.2}"),
+        Some(ratio) => format!("{ratio:.0}"),
+    }
+}
+
 fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("a string");
 }
@@ -77,11 +89,7 @@ fn ratios(text: &mut String, row: &Compared) {
     write!(text, "{workload:<23} {block_bytes:>6} {depth:>5} {jobs:>4} {host:<6}")
         .expect("a string");
     for figure in Figure::ALL {
-        let ratio = match row.ratio.of(figure) {
-            None => "-".to_owned(),
-            Some(ratio) if ratio < 99.995 => format!("{ratio:.2}"),
-            Some(ratio) => format!("{ratio:.0}"),
-        };
+        let ratio = ratio(row.ratio.of(figure));
         write!(text, " {ratio:>5}").expect("a string");
     }
     text.push('\n');

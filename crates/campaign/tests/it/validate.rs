@@ -309,8 +309,8 @@ fn short_report_of_980_pro_matches_golden_table() {
     );
 }
 
-/// Rows of one source are one run; the largest span is the drive. What is programmed for a unit becomes more
-/// with the span, and in a drive that was written before it starts at once.
+/// Rows of one source are one run; the largest span is the drive. Amplification
+/// grows with the span, and starts at once in a drive that was written before.
 #[test]
 fn amplification_follows_span_and_preconditioning() {
     let text = "workload\tbs\tspan_gib\tfills_from\tfills_to\tmib_s\tiops\twa\tstate\tsource\n\

@@ -327,6 +327,19 @@ fn spacious(cache: Cache) -> Options {
     Options { units: options.units / 2, ..options }
 }
 
+/// Units of several superpages are read before the first of them is copied.
+#[test]
+fn flushed_data_survives_power_cuts_while_the_collector_reads_ahead() {
+    for (seed, gc_reads) in (1000..).zip([2, 7, 64]) {
+        for cache in [Cache::Volatile, Cache::Protected] {
+            campaign(Options { gc_reads, ..options(cache) }, seed, heavy(25, 100), 0).unwrap();
+            campaign(Options { gc_reads, ..spacious(cache) }, seed, heavy(25, 100), 300).unwrap();
+            let cached = with_cached_map(cache);
+            campaign(Options { gc_reads, ..cached }, seed, heavy(25, 100), 0).unwrap();
+        }
+    }
+}
+
 /// Cuts the power at every moment at which an operation began or ended.
 #[test]
 fn flushed_data_survives_power_cut_at_every_moment() {

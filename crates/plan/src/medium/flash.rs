@@ -325,6 +325,7 @@ fn software(
             ("oldest", Choice::Oldest),
         ],
     );
+    let collector_reads = fields.number_or("collector_reads", 1, 1..=256);
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
     let hints = fields.boolean_or("hints", false);
     let reserve = fields.number_or("reserve", 4, 2..=64);
@@ -360,6 +361,7 @@ fn software(
         separate_streams: streams,
         hints,
         choice: collector?,
+        gc_reads: collector_reads? as u32,
         map_cache,
         reserve,
         wear_spread: wear_spread? as u32,
