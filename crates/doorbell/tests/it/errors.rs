@@ -7,7 +7,7 @@ use crate::common::{CommandOutput, Folder, doorbell, in_sim, output_of, plan};
 use host::BlockDevice;
 use media::Contents;
 use media::contents::Spec;
-use plan::Plan;
+use plan::{Plan, built_in};
 use runtime::Log;
 use wire::Lba;
 use wire::nvme::status::Status;
@@ -53,10 +53,10 @@ fn missing_input_is_named() {
     fails(
         &folder,
         &["run", "good.fio", "--plan", "none"],
-        "none: found nothing, expected a file, or one of the built-in plans dc-express, \
-         dc-express-linux, descriptor-blocks, fastpath, fastpath-linux, fastpath-x86, flash-bridge, \
-         flash-closer, gen4, intel-p4800x-375gb, live, samsung-980-pro-1tb, sk-hynix-pe8110-960gb, \
-         small-flash, tlc, vortex, vortex-disks, wd-zn540-1tb",
+        &format!(
+            "none: found nothing, expected a file, or one of the built-in plans {}",
+            built_in().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        ),
     );
     fails(
         &folder,

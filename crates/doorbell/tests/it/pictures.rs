@@ -6,7 +6,7 @@ use std::fs;
 
 use testing::root;
 
-/// The page whose examples write the pages of results.
+/// A page whose examples write pages of results; the others of [`PICTURES`] are checked with it.
 pub const PAGE: &str = "docs/first-hour.md";
 
 /// Each picture: its file in `docs/pictures`, the page of results that an example of the book writes, and the
@@ -14,6 +14,7 @@ pub const PAGE: &str = "docs/first-hour.md";
 const PICTURES: &[(&str, &str, &str)] = &[
     ("first-hour.svg", "target/answer.html", "Latency by stage, stacked bars"),
     ("interface.svg", "target/interface.html", "iops over in flight"),
+    ("drive.svg", "target/drive.html", "randread of 4096 bytes, user"),
 ];
 
 /// Width of a picture on a page, and of a column of its legend.

@@ -39,11 +39,17 @@ fn fewer(plan: &str) -> &'static [&'static str] {
     match plan {
         "tlc" => &["--set", "medium.flash.blocks=32"],
         // They begin full, and are filled when their server starts.
-        "samsung-980-pro-1tb" | "sk-hynix-pe8110-960gb" | "wd-zn540-1tb" => {
+        name if is_real_flash(name) => {
             &["--set", "medium.flash.blocks=32", "--set", "medium.flash.start=fresh"]
         }
         _ => &[],
     }
+}
+
+/// The plan is that of a drive that exists, with flash.
+fn is_real_flash(name: &str) -> bool {
+    let plan = Plan::open(name, &[]).expect("a built-in plan");
+    plan.drive.is_some() && plan.medium.flash.is_some()
 }
 
 /// Front ends, as command-line arguments.

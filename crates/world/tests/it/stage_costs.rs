@@ -261,7 +261,7 @@ fn sets_of(plan: &Plan) -> &'static [(&'static str, &'static str)] {
     match (&plan.medium.flash, &*plan.name) {
         (None, "vortex") => &[("host.queues", "2"), ("host.queue_depth", "64")],
         (None, _) | (Some(_), "flash-bridge") => &[],
-        (Some(_), "tlc" | "samsung-980-pro-1tb" | "sk-hynix-pe8110-960gb" | "wd-zn540-1tb") => &[
+        (Some(_), name) if name == "tlc" || plan.drive.is_some() => &[
             FILLED,
             ("medium.flash.channels", "1"),
             ("medium.flash.blocks", "16"),
