@@ -52,8 +52,8 @@ impl Rt {
         }
         match deaf {
             true if self.0.ready.borrow().is_empty() => clock.sleep_for(self.0.next_timer.get()),
-            // A timer that has fired since the pass ended has a task to run, which may be in no queue of ready
-            // tasks, because it also waits for memory.
+            // A timer that has fired since the pass ended has a task to run. If that also waits for memory,
+            // it is in no queue of ready tasks.
             false if idle >= LOOKS_UNTIL_IDLE && self.0.progress.get() == Progress::Nothing => {
                 self.idle(clock, idle);
             }

@@ -1,8 +1,8 @@
 //! Write amplification while a span of a drive is overwritten: tables with columns `span_gib`, `fills_from`,
 //! `fills_to` and `wa`.
 //!
-//! Rows of one source, load and span are parts of one run: a fresh drive, the preconditioning that the name of
-//! the source has, then writes. The largest span of a table is the whole drive; others are the same part of
+//! Rows of one source, load and span are parts of one run: a fresh drive, the preconditioning that the name
+//! of the source has, then writes. The largest span of a table is the whole drive, others the same part of
 //! the plan's. Only amplifications are compared, which do not depend on the length of blocks, so that these
 //! are shortened: a fill takes seconds.
 
