@@ -8,7 +8,7 @@ use super::load::open;
 use super::table::Figure;
 use super::{Report, text};
 
-/// Figures that are drawn.
+/// A mean hides the tail that a percentile shows, and a rate follows from the load of an open loop.
 const DRAWN: [Figure; 2] = [Figure::P50, Figure::P99];
 
 /// The drive of a report.

@@ -12,9 +12,9 @@ use crate::model::paper::Form;
 /// A drive: its pictures, and all its rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Drive {
-    /// Name of its table.
+    /// As of a table of measurements; the anchor of its section.
     pub name: String,
-    /// What it is, and the plan.
+    /// One sentence with the drive and the plan.
     pub about: String,
     pub pictures: Vec<Picture>,
     pub tables: Vec<Table>,
@@ -41,7 +41,7 @@ pub struct Picture {
 /// An axis, by its label.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
-    /// Operations in flight; logarithmic.
+    /// A number of operations, on a logarithmic axis.
     InFlight(&'static str),
     /// Operations per second; linear.
     Rate(&'static str),
