@@ -102,10 +102,11 @@ fn rows_become_jobs_of_their_engine_rate_and_depth() {
     let text = global(8192, 2_000_000, 500_000) + "[row]\nrw=randwrite\niodepth=400\nnumjobs=1\n";
     let (runtime, kind) = (Span::s(2), OpKind::Write);
     assert_eq!(load(1), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
-    // 20,000 of the 5,000 a second that are compared; the others have the rest of the rates.
+    // 20,000 of the 5,000 a second that are compared; six threads have the rest of the rates: 51 and 4,951.
     let text = global(4096, 4_000_000, 1_000_000)
         + "rw=randrw\nrate_process=poisson\niodepth=256\n\
-           [row]\nrwmixread=50\nrate_iops=5000,5000\n[load]\nrwmixread=2\nrate_iops=51,4951\n";
+           [row]\nnumjobs=1\nrwmixread=50\nrate_iops=5000,5000\n\
+           [load]\nnumjobs=6\nrwmixread=1\nrate_iops=8,825\n";
     let (runtime, is_open) = (Span::s(4), true);
     assert_eq!(load(2), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
     // 10 s at most. Two processes over eight drives: 52,286 / 8 / 2 a second each.

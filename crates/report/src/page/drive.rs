@@ -157,7 +157,7 @@ mod tests {
             assert!(page.contains(name), "{name}: {page}");
         }
         assert!(page.contains("A &lt;drive&gt;") && page.contains("3 rows: a claim"));
-        // Two sizes of one picture, each with four curves.
-        assert_eq!(page.matches("class=\"curve").count(), 8, "{page}");
+        // Four curves in each size of the picture, and in its legend.
+        assert_eq!(page.matches("class=\"curve").count(), 12, "{page}");
     }
 }
