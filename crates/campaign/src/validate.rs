@@ -125,6 +125,7 @@ pub fn validate(
     for why in without_run {
         *left_out.entry(why).or_default() += 1;
     }
+    no_files(plan)?;
     let state = if runs.is_empty() { None } else { prepared(plan)? };
     let done = AtomicUsize::new(0);
     let of = runs.len() + fill_runs.len();
@@ -179,16 +180,23 @@ pub(crate) fn reasons(left_out: BTreeMap<LeftOut, usize>) -> Vec<Reason> {
     left_out.into_iter().map(reason).collect()
 }
 
-/// The drive of all rows, mounted; none if each run makes its own, as of DRAM or fresh flash.
-pub(crate) fn prepared(plan: &Plan) -> Result<Option<FlashState>, ValidateError> {
+/// # Errors
+/// Runs would write a file.
+fn no_files(plan: &Plan) -> Result<(), ValidateError> {
     let file = |key| Err(ValidateError::File { origin: plan.origin.clone(), key });
     if plan.medium.contents.backing != Backing::Memory {
         return file("medium.file");
     }
-    let Some(flash) = &plan.medium.flash else { return Ok(None) };
-    if flash.state.is_some() {
-        return file("medium.flash.state");
+    match &plan.medium.flash {
+        Some(flash) if flash.state.is_some() => file("medium.flash.state"),
+        _ => Ok(()),
     }
+}
+
+/// The drive of all rows, mounted; none if each run makes its own, as of DRAM or fresh flash.
+pub(crate) fn prepared(plan: &Plan) -> Result<Option<FlashState>, ValidateError> {
+    no_files(plan)?;
+    let Some(flash) = &plan.medium.flash else { return Ok(None) };
     if flash.start == Start::Fresh || plan.array.is_some() || plan.medium.bridge.is_some() {
         return Ok(None);
     }
@@ -247,15 +255,20 @@ impl Run<'_> {
             Some(state) => world::simulate_on(row, &plan, &work, options, state.duplicate().into()),
         };
         let result = result.map_err(|error| error.to_string())?;
-        for (_, job) in &result.jobs {
-            if job.errors() > 0 {
-                let first = job.messages.first().cloned().unwrap_or_default();
-                return Err(format!("{} operations failed: {first}", job.errors()));
-            }
-        }
+        no_errors(&result)?;
         let each = self.rows.iter();
         each.map(|(row, kind)| Ok(compared(row, load, figures(&result, load, *kind)?))).collect()
     }
+}
+
+/// # Errors
+/// Operations of a job have failed.
+fn no_errors(result: &RunResult) -> Result<(), String> {
+    let Some((_, job)) = result.jobs.iter().find(|(_, job)| job.errors() > 0) else {
+        return Ok(());
+    };
+    let first = job.messages.first().cloned().unwrap_or_default();
+    Err(format!("{} operations failed: {first}", job.errors()))
 }
 
 const BREAKDOWN_SAMPLE: u32 = 1 << 16;

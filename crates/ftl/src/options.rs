@@ -62,8 +62,8 @@ pub struct Options {
     pub reserve: u32,
     /// GC parallelism: maximum number of the collector's superpages in flight.
     pub gc_parallelism: u32,
-    /// Superpages whose units the collector reads at the same time, at least 1. Reads take longer than the
-    /// copies of one superpage keep the dies busy, so that few limit the rate of collection.
+    /// Superpages whose units the collector reads at the same time, at least 1. With few, the latency of
+    /// reads limits the rate of collection.
     pub gc_reads: u32,
     /// Difference in erase counts above which static wear levelling moves a superblock.
     pub wear_spread: u32,

@@ -3,7 +3,7 @@
 //!
 //! Rows of one source, load and span are parts of one run: a fresh drive, the preconditioning that the name
 //! of the source has, then writes. The largest span of a table is the whole drive, others the same part of
-//! the plan's. Only amplifications are compared, which do not depend on the length of blocks, so that these
+//! the plan's. Only amplifications are compared, which hardly depend on the length of blocks, so that these
 //! are shortened: a fill takes seconds.
 
 use std::path::Path;
@@ -142,10 +142,7 @@ impl<'t> Run<'t> {
         let options = Options { series: Some(INTERVAL), ..Options::default() };
         let result = world::simulate(NVME.of_plan(&plan), &plan, &work, options);
         let result = result.map_err(|error| error.to_string())?;
-        if let Some((_, job)) = result.jobs.iter().find(|(_, job)| job.errors() > 0) {
-            let first = job.messages.first().cloned().unwrap_or_default();
-            return Err(format!("{} operations failed: {first}", job.errors()));
-        }
+        super::no_errors(&result)?;
         let written = Written::of(&result.series.unwrap_or_default());
         let each = self.rows.iter().map(|(row, fill)| {
             let at = |fills: f64| precondition as f64 + fills * span as f64;

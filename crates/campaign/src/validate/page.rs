@@ -134,23 +134,25 @@ fn latencies(
 fn amplification(fills: &[Filled]) -> Vec<Picture> {
     let mut pictures = Vec::new();
     for (workload, rows) in groups(fills, |row| row.workload.clone()) {
-        let rows: Vec<Filled> = rows.into_iter().cloned().collect();
-        let mut pairs = Vec::new();
-        for ((before, span), rows) in groups(&rows, |row| (row.before, row.span.to_bits())) {
-            let span = 100.0 * f64::from_bits(span);
-            let mut pair = Pair {
-                name: format!("{span:.0} % of the drive, after {before}"),
-                ..Pair::default()
+        let mut pairs: Vec<Pair> = Vec::new();
+        for row in rows {
+            let name = format!("{:.0} % of the drive, after {}", 100.0 * row.span, row.before);
+            let middle = f64::midpoint(row.from, row.to);
+            // Another run of the same kind begins anew.
+            let goes_on = |pair: &&mut Pair| {
+                pair.name == name && pair.measured.last().is_some_and(|last| last[0] < middle)
             };
-            for row in rows {
-                let middle = f64::midpoint(row.from, row.to);
-                pair.measured.push([middle, row.measured]);
-                pair.model.push([middle, row.model]);
-            }
-            if is_curve(&pair) {
-                pairs.push(pair);
-            }
+            let at = match pairs.iter_mut().rfind(goes_on) {
+                Some(pair) => pair,
+                None => {
+                    pairs.push(Pair { name, ..Pair::default() });
+                    pairs.last_mut().expect("it was pushed")
+                }
+            };
+            at.measured.push([middle, row.measured]);
+            at.model.push([middle, row.model]);
         }
+        pairs.retain(is_curve);
         if !pairs.is_empty() {
             let title = format!("Write amplification of {workload}");
             let across = Scale::Ratio("fills of the span");

@@ -286,6 +286,9 @@ fn state_file_is_rejected() {
     let text = "workload\tbs\tqd\tiops\tflag\nrandread\t4096\t1\t9000\tspdk\n";
     let error = validate(&plan, &table(text), EFFORT, &|_, _| ()).expect_err("a file");
     assert!(error.to_string().contains("medium.flash.state: found a file"), "{error}");
+    let effort = Effort { length: Length::WHOLE, threads: 1 };
+    let error = validate(&plan, &table(SHORT), effort, &|_, _| ()).expect_err("a file");
+    assert!(error.to_string().contains("medium.flash.state: found a file"), "{error}");
 }
 
 /// A smaller drive of the same chips, so that it is filled in seconds.

@@ -59,7 +59,8 @@ fn cut(page: &str, label: &str) -> Option<String> {
     let legend = between(figure, "<figure>", "<ul class=\"legend\">", "</ul>").unwrap_or("");
     let (drawn, above) = drawn_legend(legend);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -8 {} {}\" font-family=\"sans-serif\" {label}>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -8 {} {}\" \
+         font-family=\"sans-serif\" {label}>\n\
          <style>{colours}{}</style>\n<defs>{patterns}</defs>\n",
         WIDTH + 16,
         height + above + 16,
@@ -107,7 +108,8 @@ fn drawn_legend(legend: &str) -> (String, usize) {
         let wide = if item.contains("class=\"key square\"") { 18 } else { 32 };
         writeln!(
             text,
-            "<g transform=\"translate({x} {y})\">{key}<text class=\"total\" x=\"{wide}\" y=\"10\">{name}</text></g>"
+            "<g transform=\"translate({x} {y})\">{key}\
+             <text class=\"total\" x=\"{wide}\" y=\"10\">{name}</text></g>"
         )
         .expect("text");
     }
@@ -117,9 +119,11 @@ fn drawn_legend(legend: &str) -> (String, usize) {
 #[test]
 fn picture_is_cut_with_its_legend_and_without_readings() {
     let page = "<head><style>:root { --k1: red; }\n@media dark { }\nsvg.patterns { }\nsvg text { }\n\
-                .reading:hover { }\n\ndetails { }</style></head><svg class=\"patterns\"><defs><pattern/></defs></svg>\
+                .reading:hover { }\n\ndetails { }</style></head>\
+                <svg class=\"patterns\"><defs><pattern/></defs></svg>\
                 <figure><ul class=\"legend\"><li><svg class=\"key\"><path></path></svg>nvme</li></ul>\
-                <svg class=\"wide\" viewBox=\"0 0 800 30\" aria-label=\"A\"><rect x=\"1\" data-of=\"sum /a\"></rect>\
+                <svg class=\"wide\" viewBox=\"0 0 800 30\" aria-label=\"A\">\
+                <rect x=\"1\" data-of=\"sum /a\"></rect>\
                 <g class=\"reading\"><g><rect></rect></g></g><text>1</text></svg></figure>";
     let picture = cut(page, "A").expect("a picture");
     for kept in [
