@@ -138,7 +138,7 @@ fn amplification(fills: &[Filled]) -> Vec<Picture> {
         for row in rows {
             let name = format!("{:.0} % of the drive, after {}", 100.0 * row.span, row.before);
             let middle = f64::midpoint(row.from, row.to);
-            // Another run of the same kind begins anew.
+            // Another run of the same kind is a curve of its own.
             let goes_on = |pair: &&mut Pair| {
                 pair.name == name && pair.measured.last().is_some_and(|last| last[0] < middle)
             };
