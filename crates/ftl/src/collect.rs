@@ -47,7 +47,12 @@ impl<P: Pages> Inner<P> {
         let mut until = None;
         while !self.ends(Task::Collector) {
             let seen = self.collect.version();
+            let was_run = self.state.borrow().collection.run;
             let step = self.state.borrow_mut().next_step();
+            if was_run && !self.state.borrow().collection.run {
+                self.form();
+                continue;
+            }
             if self.state.borrow_mut().validate_named() {
                 self.named.notify(&self.rt);
             }
@@ -241,6 +246,7 @@ impl State {
         if self.reserve_copy_failed() {
             return Step::Cancel;
         }
+        self.continue_run();
         if self.collection.rows >= self.gc_parallelism()
             || (self.reserve_copy.is_none() && self.is_map_full())
         {
@@ -302,6 +308,15 @@ impl State {
         Step::Wait
     }
 
+    /// Continues a run into a superblock that is being collected, and ends it when it has freed its share.
+    fn continue_run(&mut self) {
+        if self.options.gc_run > 0 {
+            let space = self.space();
+            let goes_on = self.collection.run || self.collection.victim.is_some();
+            self.collection.run = goes_on && space.left < space.start;
+        }
+    }
+
     fn row_or_wait(&self, row: Option<(WritePointer, u32)>) -> Step {
         if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
     }
@@ -334,7 +349,8 @@ impl State {
     /// Current limit of the collector's superpages in flight.
     fn gc_parallelism(&self) -> u32 {
         let most = self.options.gc_parallelism.max(1);
-        let gc_parallelism = if self.blocked { most } else { self.space().gc_parallelism(most) };
+        let at_full = self.blocked || self.collection.run;
+        let gc_parallelism = if at_full { most } else { self.space().gc_parallelism(most) };
         // Refreshes, and uncommitted collections begun for them, always proceed slowly.
         let gc_parallelism = gc_parallelism.max(self.named_rows().min(most));
         gc_parallelism.max(u32::from(self.supers.refreshing > 0 || self.reserve_copy.is_some()))
@@ -368,7 +384,10 @@ impl State {
             let last = self.free() <= 1;
             let keep = self.reserve_units().filter(|_| last);
             let fitting = keep.and_then(|keep| self.find_victim(keep));
-            let Some(at) = fitting.or_else(|| self.find_gaining(last)) else { return false };
+            // A run that copies without a gain would not end.
+            let found = fitting.or_else(|| self.find_gaining(last || self.collection.run));
+            self.collection.run = self.options.gc_run > 0 && found.is_some();
+            let Some(at) = found else { return false };
             at
         } else {
             return false;

@@ -65,6 +65,9 @@ pub struct Options {
     /// Superpages whose units the collector reads at the same time, at least 1. With few, the latency of
     /// reads limits the rate of collection.
     pub gc_reads: u32,
+    /// Mapping units that the collector frees in one run, during which it takes no turns with the host: the
+    /// host's superpages wait. 0: no runs.
+    pub gc_run: u32,
     /// Difference in erase counts above which static wear levelling moves a superblock.
     pub wear_spread: u32,
     /// Thresholds for refreshing data.
@@ -122,6 +125,7 @@ impl Options {
             reserve: 2,
             gc_parallelism: 2 * shape.dies,
             gc_reads: 1,
+            gc_run: 0,
             wear_spread: 64,
             limits: Limits { corrected: u32::MAX, reads: 1_000_000, age: u64::MAX },
             checkpoint_rows: Some((rows / 8).max(64)),

@@ -56,6 +56,8 @@ pub(crate) struct Collection {
     pub heat: Heat,
     /// The collector's superpages in flight.
     pub rows: u32,
+    /// The collector is in a run ([`Options::gc_run`]).
+    pub run: bool,
     /// A drained superblock that may be erased: the trim records that must precede the erase are on flash.
     pub noted: Option<u32>,
 }
@@ -258,7 +260,9 @@ impl State {
         let passed = passed + self.collection.drained.iter().map(drained).sum::<u64>();
         let owed = u64::from(self.owed()) * u64::from(self.layout.super_units);
         let left = (supers.left() + passed).saturating_sub(owed);
-        policy::Space { left, hold: self.space.hold, start: self.space.start }
+        let more = if self.collection.run { self.options.gc_run } else { 0 };
+        let start = self.space.start + u64::from(more);
+        policy::Space { left, hold: self.space.hold, start }
     }
 
     /// Sets when the collector starts.

@@ -411,7 +411,8 @@ impl State {
         if (waiting < room && !forced) || (!urgent && self.is_map_full()) {
             return None;
         }
-        if !urgent && !self.granted && !self.space().admits(room) {
+        let held = self.collection.run || !self.space().admits(room);
+        if held && !urgent && !self.granted {
             self.blocked = true;
             return None;
         }

@@ -61,7 +61,10 @@ const MOST_US: f64 = 10e6;
 const PROBE: u64 = 5_000;
 /// Threads that share the rest of the load, so that no core is its bound.
 const LOAD_THREADS: u64 = 6;
-/// Most operations in flight of an open loop, which bounds memory only.
+/// Depth of each of these threads, as of the measured ones: what waits before the compared operations while
+/// the drive stalls.
+const LOAD_DEPTH: u32 = 64;
+/// Most operations in flight of the thread that is compared, which bounds memory only.
 const OPEN_DEPTH: u32 = 256;
 /// Depth of a process of a mixed row, of which each of eight drives has an equal part.
 const MIXED_DEPTH: u32 = 16;
@@ -289,13 +292,17 @@ fn open_loop(row: &Row, rate: u64, bytes: u64, length: Length) -> Jobs {
     let writes = rest(reached("writes=").unwrap_or(rate));
     let reads = rest(reached("reads=").unwrap_or(PROBE));
     let (runtime, mut text) = global(PROBE as f64, bytes, length.operations);
-    text += &format!("rw=randrw\nrate_process=poisson\niodepth={OPEN_DEPTH}\n");
+    text += "rw=randrw\nrate_process=poisson\n";
     let part = |rate: u64| (rate / LOAD_THREADS).max(1);
-    let each = [("row", PROBE, PROBE, 1), ("load", part(reads), part(writes), LOAD_THREADS)];
-    for (name, reads, writes, threads) in each {
+    let load = (part(reads), part(writes), LOAD_THREADS, LOAD_DEPTH);
+    for (name, (reads, writes, threads, depth)) in
+        [("row", (PROBE, PROBE, 1, OPEN_DEPTH)), ("load", load)]
+    {
         let mix = (100 * reads).div_ceil(reads + writes);
-        text +=
-            &format!("[{name}]\nnumjobs={threads}\nrwmixread={mix}\nrate_iops={reads},{writes}\n");
+        text += &format!(
+            "[{name}]\nnumjobs={threads}\niodepth={depth}\nrwmixread={mix}\n\
+             rate_iops={reads},{writes}\n"
+        );
     }
     (runtime, text)
 }

@@ -104,9 +104,9 @@ fn rows_become_jobs_of_their_engine_rate_and_depth() {
     assert_eq!(load(1), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
     // 20,000 of the 5,000 a second that are compared; six threads have the rest of the rates: 51 and 4,951.
     let text = global(4096, 4_000_000, 1_000_000)
-        + "rw=randrw\nrate_process=poisson\niodepth=256\n\
-           [row]\nnumjobs=1\nrwmixread=50\nrate_iops=5000,5000\n\
-           [load]\nnumjobs=6\nrwmixread=1\nrate_iops=8,825\n";
+        + "rw=randrw\nrate_process=poisson\n\
+           [row]\nnumjobs=1\niodepth=256\nrwmixread=50\nrate_iops=5000,5000\n\
+           [load]\nnumjobs=6\niodepth=64\nrwmixread=1\nrate_iops=8,825\n";
     let (runtime, is_open) = (Span::s(4), true);
     assert_eq!(load(2), Ok((Load { host: Host::Kernel, text, runtime, is_open }, kind)));
     // 10 s at most. Two processes over eight drives: 52,286 / 8 / 2 a second each.

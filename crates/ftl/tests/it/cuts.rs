@@ -340,6 +340,19 @@ fn flushed_data_survives_power_cuts_while_the_collector_reads_ahead() {
     }
 }
 
+/// The host waits while the collector frees less than a superblock, several of them, or more than there is.
+#[test]
+fn flushed_data_survives_power_cuts_while_the_collector_runs() {
+    for (seed, gc_run) in (1100..).zip([1, 40, 200, 1 << 20]) {
+        for cache in [Cache::Volatile, Cache::Protected] {
+            campaign(Options { gc_run, ..options(cache) }, seed, heavy(25, 100), 0).unwrap();
+            campaign(Options { gc_run, ..spacious(cache) }, seed, heavy(25, 100), 300).unwrap();
+            let cached = with_cached_map(cache);
+            campaign(Options { gc_run, ..cached }, seed, heavy(25, 100), 0).unwrap();
+        }
+    }
+}
+
 /// Cuts the power at every moment at which an operation began or ended.
 #[test]
 fn flushed_data_survives_power_cut_at_every_moment() {

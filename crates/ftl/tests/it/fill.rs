@@ -1,5 +1,8 @@
 //! Fills drives and overwrites them at random under garbage collection, then checks their contents.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use crate::common::lean::Lean;
 use crate::common::oracle::Oracle;
 use crate::common::{Fake, Medium, SMALL};
@@ -77,6 +80,50 @@ fn gc_start_threshold_follows_lead_without_data_loss() {
         });
     }
     assert!(began.is_sorted() && began[0] < 0 && began[3] > 0, "{began:?}");
+}
+
+/// Once space is short, a run of the collector frees its share before the host writes another superpage. So the
+/// space left rises by a run while no more of the host arrives than was on its way.
+#[test]
+fn host_waits_until_a_run_of_the_collector_has_freed_its_share() {
+    let shape = Shape { dies: 8, ..SMALL };
+    let largest_rise = |gc_run: u32| {
+        let rt = Rt::simulated(None, Log::Off);
+        let medium = Medium::new(shape, 3);
+        let units = Options::units_for(&shape, 400, 2, 0);
+        let options = Options { units, gc_run, ..Options::new(&shape) };
+        let (mut rng, mut oracle) = (Rng::for_part(4, "script"), Oracle::new(options.units));
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        rt.block_on(async {
+            let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &options).await.unwrap();
+            let (observer, observed, clock) = (ftl.clone(), seen.clone(), rt.clone());
+            rt.spawn(async move {
+                loop {
+                    let host = observer.stats().counters.programmed_units;
+                    observed.borrow_mut().push((observer.slack(), host));
+                    clock.sleep(Span::us(1)).await;
+                }
+            });
+            for _ in 0..6 * options.units {
+                let unit = rng.below(options.units.into()) as u32;
+                ftl.write(u64::from(unit) * 2, &oracle.write(unit, 0, 2)).await.unwrap();
+            }
+            for unit in 0..options.units {
+                oracle.check(&ftl, unit).await.unwrap();
+            }
+        });
+        rt.drop_tasks();
+        let (mut lowest, mut rise) = ((i64::MAX, 0), 0);
+        for (slack, host) in seen.take() {
+            if slack < lowest.0 || host > lowest.1 + u64::from(shape.dies * 4) {
+                lowest = (slack, host);
+            }
+            rise = rise.max(slack - lowest.0);
+        }
+        rise
+    };
+    let rises = [0, 300, 900].map(largest_rise);
+    assert!(rises[0] < 300 && rises[1] >= 300 && rises[2] >= 900, "{rises:?}");
 }
 
 /// The host applies the same policy to fresh counts, so it chooses equally well. Also with a host that sends

@@ -326,6 +326,7 @@ fn software(
         ],
     );
     let collector_reads = fields.number_or("collector_reads", 1, 1..=256);
+    let run_bytes = collector_run(fields)?;
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
     let hints = fields.boolean_or("hints", false);
     let reserve = fields.number_or("reserve", 4, 2..=64);
@@ -333,8 +334,7 @@ fn software(
     let map_cache = size_given(fields, "map_cache", |_| true, "a size such as \"4 MiB\"")?;
     let limit = size_given(fields, "capacity", |n| n > 0, "a size such as \"400 GiB\"")?;
     let (geometry, shape) = chips?;
-    let (spare, reserve) = (spare? as u32, reserve? as u32);
-    let (streams, hints) = (streams?, hints?);
+    let (spare, reserve, streams, hints) = (spare? as u32, reserve? as u32, streams?, hints?);
     check_map_cache(fields, &shape, map_cache)?;
     // Allowance for factory bad blocks: 2 % of the blocks of a plane.
     let bad = geometry.blocks / 50;
@@ -362,11 +362,19 @@ fn software(
         hints,
         choice: collector?,
         gc_reads: collector_reads? as u32,
+        gc_run: run_bytes.div_ceil(u64::from(shape.unit_bytes)) as u32,
         map_cache,
         reserve,
         wear_spread: wear_spread? as u32,
         ..Options::new(&shape)
     })
+}
+
+/// Bytes that the collector frees in one run; 0: no runs.
+fn collector_run(fields: &Fields<'_>) -> Option<u64> {
+    let sized = |bytes: u64| (1 << 16..=1 << 30).contains(&bytes);
+    let expected = "a size from \"64 KiB\" to \"1 GiB\"";
+    Some(size_given(fields, "collector_run", sized, expected)?.unwrap_or(0))
 }
 
 /// Units of NV-SRAM: some of a protected buffer.

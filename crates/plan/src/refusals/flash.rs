@@ -148,7 +148,7 @@ fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
          dies, planes, blocks, word_lines, unit, times, independent_planes, suspensions, \
          errors, held_up, processing, spare_per_mille, cache, buffer, nv_sram, collector, collector_reads, \
-         streams, hints, reserve, wear_spread, map_cache, capacity, start, steady_for, state",
+         collector_run, streams, hints, reserve, wear_spread, map_cache, capacity, start, steady_for, state",
     );
     assert_rejected(
         "flash.steady_for",
