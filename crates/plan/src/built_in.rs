@@ -70,6 +70,24 @@ mod tests {
         assert_eq!(names, built_in);
     }
 
+    /// A plan of a drive says in its comment how much of the drive it has.
+    #[test]
+    fn comments_of_drives_have_the_capacity_that_is_modelled() {
+        let mut found = 0;
+        for (name, text) in PLANS {
+            let Some((before, _)) = text.split_once(" GB are modelled") else { continue };
+            let stated = before.rsplit(' ').next().and_then(|number| number.parse().ok());
+            let bytes = open(name).medium.contents.capacity_bytes;
+            assert_eq!(
+                stated,
+                Some((bytes + 500_000_000) / 1_000_000_000),
+                "{name}: {bytes} bytes"
+            );
+            found += 1;
+        }
+        assert!(found > 5, "{found} drives");
+    }
+
     /// In every plan, all costs have a source.
     #[test]
     fn every_cost_has_a_source() {

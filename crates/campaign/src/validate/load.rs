@@ -61,8 +61,8 @@ const MOST_US: f64 = 10e6;
 const PROBE: u64 = 5_000;
 /// Threads that share the rest of the load, so that no core is its bound.
 const LOAD_THREADS: u64 = 6;
-/// Depth of each of these threads, as of the measured ones: what waits before the compared operations while
-/// the drive stalls.
+/// Depth of each of these threads, as of the measured ones: it bounds the queue in which compared operations
+/// wait while the drive takes no writes.
 const LOAD_DEPTH: u32 = 64;
 /// Most operations in flight of the thread that is compared, which bounds memory only.
 const OPEN_DEPTH: u32 = 256;
