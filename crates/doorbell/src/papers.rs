@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use papers::{self, Options, Paper};
+use papers::{self, Compared, Options, Paper};
 use report::exhibits::{Details, Verdicts};
 use report::model;
 
 use super::call::Call;
+use super::key_and_value;
 use super::output::{Page, Sink, create, put};
 
 #[derive(Args)]
@@ -29,6 +30,11 @@ pub(super) struct Papers {
     /// Write the result to this file as one page, with the figures and the data
     #[arg(long, value_name = "FILE", conflicts_with = "mutations")]
     html: Option<PathBuf>,
+    /// Run each check also with this value of a key, beneath the settings of the exhibits: what changes is
+    /// printed first. Keys of medium.flash are set in plans that have it (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_and_value)]
+    #[arg(conflicts_with_all = ["mutations", "json", "html", "verbose"])]
+    sets: Vec<(String, String)>,
 }
 
 /// Returns false if a verdict is not the one on record.
@@ -37,10 +43,14 @@ pub(super) fn papers(typed: &Papers, call: &Call) -> Result<bool, String> {
     if typed.mutations {
         return Ok(mutations(&papers));
     }
+    let long = typed.name.is_some() && !typed.quick;
+    if !typed.sets.is_empty() {
+        return compare(&papers, &typed.sets, long).map(|()| true);
+    }
     let mut json = typed.json.as_ref().map(Sink::open).transpose()?;
     let mut html = typed.html.as_ref().map(create).transpose()?;
     let page = Page::beside(&[&json])?;
-    let options = Options { swings: !typed.quick, long: typed.name.is_some() && !typed.quick };
+    let options = Options { swings: !typed.quick, long };
     let computed = papers::run(&papers, options).map_err(|error| error.to_string())?;
     for paper in &computed {
         page.line(Verdicts(paper));
@@ -72,6 +82,25 @@ fn chosen(name: Option<&str>) -> Result<Vec<&'static Paper>, String> {
         return Err(format!("no paper {name:?}: expected one of {}", known.join(", ")));
     }
     Ok(chosen)
+}
+
+/// Prints the checks with and without these keys: those whose verdict or number changes first.
+fn compare(papers: &[&'static Paper], sets: &[(String, String)], long: bool) -> Result<(), String> {
+    let all = papers::compare(papers, sets, long).map_err(|error| error.to_string())?;
+    let reversed = all.iter().filter(|one| one.is_reversed()).count();
+    let changed = all.iter().filter(|one| one.is_changed()).count();
+    println!("{} checks: {changed} numbers change, {reversed} verdicts", all.len());
+    let print = |title, which: fn(&Compared) -> bool| {
+        let mut rows = all.iter().filter(|one| which(one)).peekable();
+        if rows.peek().is_some() {
+            println!("{title}:");
+        }
+        rows.for_each(|one| println!("  {one}"));
+    };
+    print("other verdict", |one| one.is_reversed());
+    print("other number", |one| one.is_changed() && !one.is_reversed());
+    print("unchanged", |one| !one.is_changed());
+    Ok(())
 }
 
 fn mutations(papers: &[&'static Paper]) -> bool {

@@ -10,7 +10,7 @@ use media::{
     Boxed, Capabilities, Erase, Extent, Head, Heat, Hints, Labels, Media, MediaError, Placed,
     Purge, Start, Wear, WriteThrough,
 };
-use runtime::{Line, Rt, Signal, Span, Stage, Time, Waits, stage};
+use runtime::{Rt, Signal, Span, Stage, Time, Waits, stage};
 
 /// Stages recorded by a drive, in addition to those of its chips.
 pub const STAGES: &[&str] = &[
@@ -55,7 +55,6 @@ pub struct Drive<P: Pages> {
     label: RefCell<Vec<u8>>,
     /// No write completes any more: see [`Drive::close`].
     is_closed: Cell<bool>,
-    processor: Line,
     stages: Stages,
 }
 
@@ -117,7 +116,6 @@ impl<P: Pages> Drive<P> {
             pages: pages.clone(),
             label: RefCell::new(label),
             is_closed: Cell::new(false),
-            processor: Line::default(),
             stages: Stages {
                 mount: stage!(rt, STAGES, "mount"),
                 software: Waits {
@@ -158,7 +156,7 @@ impl<P: Pages> Drive<P> {
     }
 
     /// Takes the processor's time for a read, or for a write.
-    async fn process(&self, at: Extent, is_read: bool) {
+    async fn process(&self, software: &Ftl<P>, at: Extent, is_read: bool) {
         let times = &self.options.processing;
         if *times == Processing::default() {
             return;
@@ -173,7 +171,7 @@ impl<P: Pages> Drive<P> {
         if service + beside == Span::ZERO {
             return;
         }
-        let mut turn = self.processor.reserve(self.rt.now(), service);
+        let mut turn = software.process(service);
         turn.end += beside;
         self.rt.sleep_until(turn.end).await;
         self.rt.record_turn(self.stages.software, turn);
@@ -239,7 +237,7 @@ impl<P: Pages> Media for Drive<P> {
     /// Senses all pages in parallel. When it returns, the data are in the device's memory, or unmapped.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
-        self.process(at, true).await;
+        self.process(software, at, true).await;
         software.read(at.block, at.blocks).await.map_err(of_flash)?;
         Ok(Time::ZERO)
     }
@@ -251,7 +249,7 @@ impl<P: Pages> Media for Drive<P> {
     /// Returns when the data are in the write buffer, or on flash if the buffer does not survive a power cut.
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        self.process(at, false).await;
+        self.process(software, at, false).await;
         software.write(at.block, data).await.map_err(of_flash)?;
         self.written().await;
         Ok(())
@@ -288,7 +286,7 @@ impl<P: Pages> Media for Drive<P> {
 impl<P: Pages> WriteThrough for Drive<P> {
     async fn write_through(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        self.process(at, false).await;
+        self.process(software, at, false).await;
         software.write_through(at.block, data).await.map_err(of_flash)?;
         self.written().await;
         Ok(())

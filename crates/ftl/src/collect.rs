@@ -8,6 +8,8 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
+use runtime::Span;
+
 use crate::content::{Holds, PAD, holds};
 use crate::ftl::{Inner, Task};
 use crate::job::{Job, QUEUE};
@@ -92,6 +94,7 @@ impl<P: Pages> Inner<P> {
             self.add_part(&mut parts, *at);
         }
         if !parts.is_empty() {
+            self.process_collected(&parts).await;
             self.pages.read_for_collector(&mut parts).await;
             let lost = self.owners_of_lost(&found, &parts).await;
             self.sort_out(&found, &parts, &lost);
@@ -100,6 +103,19 @@ impl<P: Pages> Inner<P> {
         found.clear();
         self.state.borrow_mut().collection.found = found;
         self.form();
+    }
+
+    /// Takes the processor's time for units to collect. A page at a time: requests come between.
+    async fn process_collected(&self, parts: &[Part]) {
+        let each = self.options.processing.collect;
+        if each == Span::ZERO {
+            return;
+        }
+        for part in parts {
+            let service = each * u64::from(part.units.count_ones());
+            let turn = self.processor.reserve(self.rt.now(), service);
+            self.rt.sleep_until(turn.end).await;
+        }
     }
 
     /// Sorts units that have been read into the gathered list, with their tags.

@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
-use runtime::{Pool, Rt, Signal};
+use runtime::{Line, Pool, Rt, Signal, Span, Turn};
 
 use crate::blame::Blame;
 use crate::content::PAD;
@@ -70,6 +70,8 @@ pub(crate) struct Inner<P> {
     pub checkpointing: Cell<bool>,
     pub unit_shift: u32,
     pub blame: Blame,
+    /// Runs the flash software, for the times of [`Processing`](crate::Processing).
+    pub processor: Line,
     /// Tasks up to this kind are to stop.
     pub stopped: Cell<Option<Task>>,
     /// Number of running tasks of each kind.
@@ -117,6 +119,7 @@ impl<P: Pages> Inner<P> {
             checkpointing: Cell::new(false),
             unit_shift: layout.shape.unit_bytes.trailing_zeros(),
             blame: Blame::new(rt),
+            processor: Line::default(),
             stopped: Cell::new(None),
             running: Default::default(),
             pages: pages.clone(),
@@ -244,6 +247,11 @@ impl<P: Pages> Ftl<P> {
     /// Bytes of a logical block.
     pub fn block_bytes(&self) -> u32 {
         self.0.options.block_bytes
+    }
+
+    /// Reserves the next turn of the processor that runs the flash software, from now.
+    pub fn process(&self, service: Span) -> Turn {
+        self.0.processor.reserve(self.0.rt.now(), service)
     }
 
     /// The underlying flash.

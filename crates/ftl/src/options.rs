@@ -19,8 +19,8 @@ pub enum Cache {
     Protected,
 }
 
-/// Times of the processor that runs the flash software, for units of the host's requests. Requests take it in
-/// turn.
+/// Times of the processor that runs the flash software. Requests of the host, and pages of the collector,
+/// take it in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processing {
     /// Each unit of a read.
@@ -31,6 +31,8 @@ pub struct Processing {
     pub split: Span,
     /// Each unit of such a read, in place of `lookup`.
     pub split_lookup: Span,
+    /// Each unit that the collector reads.
+    pub collect: Span,
 }
 
 /// Options of the flash translation layer.

@@ -71,6 +71,8 @@ impl Runs {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
+    /// Keys and values that the caller sets, beneath all others; those of `medium.flash` where a plan has it.
+    pub sets: Vec<(String, String)>,
     pub all: Vec<Change>,
     /// Plan, key and value of each varied cost.
     pub costs: Vec<(&'static str, String, String)>,

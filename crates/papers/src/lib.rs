@@ -57,7 +57,7 @@ mod vortex_ways;
 pub use changes::Change;
 pub use check::{Item, Mutation, Spec, Subject};
 pub use error::ExhibitError;
-pub use run::{Mutated, Options, mutations, run};
+pub use run::{Compared, Mutated, Options, compare, mutations, run};
 pub use setup::Setup;
 
 /// A paper and its exhibits.

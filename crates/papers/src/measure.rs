@@ -32,6 +32,15 @@ impl Machine {
         Machine { plan, sets: Vec::new(), changes, runs }
     }
 
+    /// The caller's keys that this plan can have.
+    fn given(&self) -> impl Iterator<Item = (&str, &str)> {
+        let sets = &self.changes.sets;
+        let has_flash = !sets.is_empty()
+            && Plan::open(self.plan, &[]).is_ok_and(|plan| plan.medium.flash.is_some());
+        let fits = move |key: &str| has_flash || !key.starts_with("medium.flash.");
+        sets.iter().map(|(key, value)| (&key[..], &value[..])).filter(move |(key, _)| fits(key))
+    }
+
     /// The same with one more override.
     pub fn with(&self, key: &str, value: &str) -> Machine {
         let mut machine = self.clone();
@@ -41,7 +50,7 @@ impl Machine {
 
     /// All overrides in their order: later ones prevail.
     fn settings(&self) -> Vec<(&str, &str)> {
-        let mut settings = Vec::new();
+        let mut settings: Vec<_> = self.given().collect();
         for change in &self.changes.all {
             if let Change::Plan(plan, key, value) = change
                 && plan.is_none_or(|plan| plan == self.plan)
@@ -292,5 +301,22 @@ mod tests {
         assert!(machine("tlc").open().is_ok());
         let error = machine("samsung-980-pro-1tb").open().expect_err("a plan with fitted values");
         assert!(matches!(error, ExhibitError::Fitted { .. }), "{error}");
+    }
+
+    #[test]
+    fn keys_of_flash_are_set_in_plans_that_have_it_beneath_those_of_exhibits() {
+        let key = |key: &str| (key.to_owned(), "1 us".to_owned());
+        let sets = vec![key("medium.flash.processing.lookup"), key("host.interrupt")];
+        let changes = Arc::new(Changes { sets, ..Changes::default() });
+        let settings = |plan| {
+            let machine = Machine::new(plan, changes.clone(), Arc::default());
+            let machine = machine.with("host.interrupt", "2 us");
+            let keys = |(key, value): (&str, &str)| format!("{key}={value}");
+            machine.settings().into_iter().map(keys).collect::<Vec<_>>()
+        };
+        let both = ["host.interrupt=1 us", "host.interrupt=2 us"];
+        assert_eq!(settings("gen4"), both);
+        assert_eq!(settings("flash-bridge")[0], "medium.flash.processing.lookup=1 us");
+        assert_eq!(settings("flash-bridge")[1..], both);
     }
 }

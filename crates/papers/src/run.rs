@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::check::{Item, Spec};
+use super::check::{Item, Mutation, Spec};
 use super::setup::Setup;
 use super::{ExhibitError, Paper};
 use report::exhibits::number;
@@ -52,8 +52,55 @@ impl Display for Mutated {
     }
 }
 
+/// A check with and without keys that the caller sets.
+pub struct Compared {
+    pub paper: &'static str,
+    pub check: String,
+    pub number: Option<f64>,
+    pub without: Changed,
+    pub with: Changed,
+}
+
+impl Compared {
+    /// Returns true if the verdict changes.
+    pub fn is_reversed(&self) -> bool {
+        self.without.verdict != self.with.verdict
+    }
+
+    /// Returns true if the verdict or the number changes.
+    pub fn is_changed(&self) -> bool {
+        self.is_reversed() || self.without.ours != self.with.ours
+    }
+}
+
+impl Display for Compared {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let word = |changed: &Changed| match changed.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Departs => "departs",
+        };
+        let ours = |changed: &Changed| changed.ours.map_or("fails".to_owned(), number);
+        let (without, with) = (&self.without, &self.with);
+        write!(f, "{}, {}: {} {}", self.paper, self.check, word(without), ours(without))?;
+        if self.is_changed() {
+            write!(f, " -> {} {}", word(with), ours(with))?;
+        }
+        match self.number {
+            Some(paper) => write!(f, ", the paper {}", number(paper)),
+            None => Ok(()),
+        }
+    }
+}
+
 fn items(paper: &'static Paper, long: bool) -> impl Iterator<Item = &'static Item> {
     paper.items.iter().chain(if long { paper.long } else { &[] })
+}
+
+fn checks(paper: &'static Paper, long: bool) -> impl Iterator<Item = &'static Spec> {
+    items(paper, long).filter_map(|item| match item {
+        Item::Check(spec) => Some(spec),
+        Item::Shown(_) => None,
+    })
 }
 
 /// Applies `run` to each job, on all cores. Results are in the order of the jobs.
@@ -113,11 +160,7 @@ pub fn mutations(papers: &[&'static Paper], long: bool) -> Vec<Mutated> {
     let setups: Vec<_> = papers.iter().map(|_| Setup::new()).collect();
     let mut jobs = Vec::new();
     for (number, paper) in papers.iter().enumerate() {
-        let specs = items(paper, long).filter_map(|item| match item {
-            Item::Check(spec) => Some(spec),
-            Item::Shown(_) => None,
-        });
-        for spec in specs {
+        for spec in checks(paper, long) {
             jobs.extend(changes(spec).map(|(change, is_swap)| (number, spec, change, is_swap)));
         }
     }
@@ -130,7 +173,36 @@ pub fn mutations(papers: &[&'static Paper], long: bool) -> Vec<Mutated> {
     })
 }
 
-fn changes(spec: &'static Spec) -> impl Iterator<Item = (&'static super::Mutation, bool)> {
+/// Runs each check of these papers with and without these values of keys, beneath the settings of the
+/// exhibits. Keys of `medium.flash` are set in plans that have it.
+///
+/// # Errors
+/// A run fails.
+pub fn compare(
+    papers: &[&'static Paper],
+    sets: &[(String, String)],
+    long: bool,
+) -> Result<Vec<Compared>, ExhibitError> {
+    const NONE: Mutation = Mutation { change: "", settings: &[] };
+    let setups: Vec<_> = papers.iter().map(|_| Setup::new()).collect();
+    let mut jobs = Vec::new();
+    for (number, paper) in papers.iter().enumerate() {
+        jobs.extend(checks(paper, long).map(|spec| (number, spec)));
+    }
+    let compared = on_all_cores(&jobs, |(number, spec)| {
+        let setup = &setups[*number];
+        Ok(Compared {
+            paper: papers[*number].name,
+            check: spec.name(),
+            number: spec.paper,
+            without: spec.changed(setup, &NONE)?,
+            with: spec.changed(&setup.set(sets), &NONE)?,
+        })
+    });
+    compared.into_iter().collect()
+}
+
+fn changes(spec: &'static Spec) -> impl Iterator<Item = (&'static Mutation, bool)> {
     let mutations = spec.mutations().iter().map(|change| (change, false));
     mutations.chain(spec.swaps().iter().map(|change| (change, true)))
 }

@@ -18,6 +18,14 @@ impl Setup {
         Setup::default()
     }
 
+    /// The plans with these values of keys, beneath the settings of the exhibits. Keys of `medium.flash` are
+    /// set in the plans that have it.
+    pub(super) fn set(&self, sets: &[(String, String)]) -> Setup {
+        let mut all = Changes::clone(&self.changes);
+        all.sets.extend_from_slice(sets);
+        Setup { changes: Arc::new(all), runs: self.runs.clone() }
+    }
+
     pub(super) fn machine(&self, plan: &'static str) -> Machine {
         Machine::new(plan, self.changes.clone(), self.runs.clone())
     }

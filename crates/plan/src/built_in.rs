@@ -15,6 +15,7 @@ const PLANS: &[(&str, &str)] = &[
     ("intel-p4800x-375gb", include_str!("../../../plans/intel-p4800x-375gb.toml")),
     ("kioxia-cm7-r-3840gb", include_str!("../../../plans/kioxia-cm7-r-3840gb.toml")),
     ("live", include_str!("../../../plans/live.toml")),
+    ("many-dies", include_str!("../../../plans/many-dies.toml")),
     ("micron-7450-max-800gb", include_str!("../../../plans/micron-7450-max-800gb.toml")),
     ("micron-7450-pro-960gb", include_str!("../../../plans/micron-7450-pro-960gb.toml")),
     ("samsung-980-pro-1tb", include_str!("../../../plans/samsung-980-pro-1tb.toml")),

@@ -229,12 +229,14 @@ fn processing(fields: Fields<'_>) -> Option<Processing> {
     };
     let (lookup, update) = (time("lookup"), time("update"));
     let (split, split_lookup) = (time("split"), time("split_lookup"));
+    let collect = time("collect");
     fields.done();
     Some(Processing {
         lookup: lookup?,
         update: update?,
         split: split?,
         split_lookup: split_lookup?,
+        collect: collect?,
     })
 }
 

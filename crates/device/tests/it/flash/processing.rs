@@ -7,9 +7,9 @@ use flash::chips::{Chips, Options};
 use flash::drive::Drive;
 use ftl::{Pages, Processing};
 use media::contents::Keep;
-use media::nand::{Nand, Spec};
+use media::nand::{Geometry, Nand, Spec};
 use media::{Extent, Media};
-use runtime::{Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 
 use super::{ns, spec};
 
@@ -18,10 +18,10 @@ const BLOCK_BYTES: u32 = 2048;
 
 fn drive(rt: &Rt, processing: Processing) -> Rc<Drive<Chips>> {
     let options = Options { timing: None, protected_buffer: false, nv_slots: None, held_up: false };
-    let chips = Rc::new(
-        Chips::new(rt, Nand::new(Spec { block_bytes: BLOCK_BYTES, ..spec() }).unwrap(), options)
-            .unwrap(),
-    );
+    let spec = spec();
+    let geometry = Geometry { blocks: 32, ..spec.geometry };
+    let nand = Nand::new(Spec { block_bytes: BLOCK_BYTES, geometry, ..spec }).unwrap();
+    let chips = Rc::new(Chips::new(rt, nand, options).unwrap());
     let shape = chips.shape();
     let units = ftl::Options::units_for(&shape, 150, 2, 3);
     let own = ftl::Options { block_bytes: BLOCK_BYTES, units, ..ftl::Options::new(&shape) };
@@ -65,4 +65,33 @@ fn units_of_reads_and_writes_take_the_processor_in_turn() {
     let split = Processing { split: us(40), split_lookup: us(3), ..some };
     let calls = [(0, 4, false), (1, 2, false), (0, 2, false)];
     assert_eq!(ends(split, &calls), [46_000, 52_000, 14_000]);
+}
+
+/// End of random overwrites of a full drive, in nanoseconds, and units that the collector copied meanwhile.
+fn overwritten(collect: Span) -> (u64, u64) {
+    let rt = Rt::simulated(None, Log::Off);
+    let drive = drive(&rt, Processing { collect, ..Processing::default() });
+    let (rt_, drive_) = (rt.clone(), drive.clone());
+    let end = rt.block_on(async move {
+        let units = drive_.software().await.unwrap().blocks() / 2;
+        let mut rng = Rng::new(1);
+        let overwrites = (0..5 * units).map(|_| rng.below(units));
+        let data = vec![1; 2 * BLOCK_BYTES as usize];
+        for unit in (0..units).chain(overwrites) {
+            drive_.write(Extent { block: 2 * unit, blocks: 2 }, &data).await.unwrap();
+        }
+        drive_.flush().await.unwrap();
+        ns(rt_.now())
+    });
+    (end, drive.mounted().unwrap().stats().counters.copied_units)
+}
+
+#[test]
+fn writes_wait_for_the_processor_that_collects() {
+    let (free, copied) = overwritten(Span::ZERO);
+    assert_eq!(free, 0);
+    assert!(copied > 0);
+    let ends = [1, 2].map(|us| overwritten(Span::us(us)).0);
+    assert!(ends[0] > 0);
+    assert_eq!(ends[1], 2 * ends[0]);
 }
