@@ -162,17 +162,15 @@ impl<P: Pages> Drive<P> {
             return;
         }
         let units = self.units_of(at);
-        let (each, beside) = match (is_read, units) {
-            (false, _) => (times.update, Span::ZERO),
-            (true, 0..=1) => (times.lookup, Span::ZERO),
-            (true, _) => (times.split_lookup, times.split),
+        let each = match (is_read, units) {
+            (false, _) => times.update,
+            (true, 0..=1) => times.lookup,
+            (true, _) => times.split_lookup,
         };
-        let service = each * units;
-        if service + beside == Span::ZERO {
+        if each == Span::ZERO {
             return;
         }
-        let mut turn = software.process(service);
-        turn.end += beside;
+        let turn = software.process(each * units);
         self.rt.sleep_until(turn.end).await;
         self.rt.record_turn(self.stages.software, turn);
     }

@@ -143,8 +143,8 @@ pub use hints::RANGES_MAX as HINTED_RANGES_MAX;
 pub use mount::mount_time;
 pub use options::{Cache, Error, Mistakes, MountError, Options, Processing};
 pub use pages::{
-    Blocks, Erase, Failed, Header, LOST, META, MountTimes, Page, PageRead, Pages, Part, Place, Row,
-    Shape, Source, Steps, Tag, Unit, Unkept,
+    Blocks, Erase, Failed, Header, LOST, META, MountTimes, Order, Page, PageRead, Pages, Part,
+    Place, Row, Shape, Source, Steps, Tag, Unit, Unkept,
 };
 pub use purge::purge_time;
 pub use request::NotCollected;

@@ -27,9 +27,7 @@ pub struct Processing {
     pub lookup: Span,
     /// Each unit of a write.
     pub update: Span,
-    /// A read of several units, beside other requests: it is split into those of its units.
-    pub split: Span,
-    /// Each unit of such a read, in place of `lookup`.
+    /// Each unit of a read of several units, in place of `lookup`.
     pub split_lookup: Span,
     /// Each unit that the collector reads.
     pub collect: Span,

@@ -154,7 +154,23 @@ pub struct Steps {
     /// Number of units, at which the walk wraps; greater than `step`.
     pub of: u32,
     /// The unit at each place. `None`: the one of that number.
-    pub order: Option<Arc<Permutation>>,
+    pub order: Option<Order>,
+}
+
+/// The unit at each place of a walk.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// Units in random order.
+    Scattered(Arc<Permutation>),
+    /// Runs of units in each lane in turn. Units beyond the last whole row of lanes keep their places.
+    Striped {
+        /// Units of a run, of which a whole number fits into a lane.
+        run: u32,
+        /// Places of a lane.
+        lane: u32,
+        /// Lanes of a row.
+        lanes: u32,
+    },
 }
 
 /// Content of a slot of the write buffer.
@@ -335,11 +351,30 @@ pub trait Pages: 'static {
     }
 }
 
+impl Order {
+    /// The unit at this place, of `of` places.
+    #[inline]
+    fn unit(&self, at: u32, of: u32) -> u32 {
+        match self {
+            Order::Scattered(order) => order.at(at.into()) as u32,
+            Order::Striped { run, lane, lanes } => {
+                let row = lane * lanes;
+                let (first, in_row) = (at - at % row, at % row);
+                if of - first < row {
+                    return at;
+                }
+                let (in_lane, lane) = (in_row % lane, in_row / lane);
+                first + (in_lane / run * lanes + lane) * run + in_lane % run
+            }
+        }
+    }
+}
+
 impl Steps {
     /// The unit at a place of the walk.
     #[inline]
     pub fn unit(&self, at: u32) -> u32 {
-        self.order.as_ref().map_or(at, |order| order.at(at.into()) as u32)
+        self.order.as_ref().map_or(at, |order| order.unit(at, self.of))
     }
 
     /// The place `steps` steps after `at`.

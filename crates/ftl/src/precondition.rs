@@ -22,7 +22,7 @@ use crate::ftl::{Ftl, Inner};
 use crate::layout::WritePointer;
 use crate::nearby::Nearby;
 use crate::options::Error;
-use crate::pages::{Pages, Steps};
+use crate::pages::{Order, Pages, Steps};
 use crate::state::State;
 use crate::supers::Phase;
 
@@ -33,6 +33,8 @@ enum Writes {
     Sequential,
     /// One of each unit, in random order.
     Scattered,
+    /// One of each unit, in order, this many in each plane in turn.
+    Striped(u32),
 }
 
 impl<P: Pages> Ftl<P> {
@@ -62,6 +64,16 @@ impl<P: Pages> Ftl<P> {
     pub async fn precondition_scattered(&self, seed: u64) -> Result<(), Error> {
         self.0.precondition(Writes::Scattered, 0, seed).await
     }
+
+    /// As [`precondition`](Ftl::precondition), for one write of each unit, in order, `run` units in each
+    /// plane of each die in turn: what software leaves that has a superpage of every die open. `run`
+    /// divides the units of a plane in a superpage.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn precondition_striped(&self, run: u32, seed: u64) -> Result<(), Error> {
+        self.0.precondition(Writes::Striped(run), 0, seed).await
+    }
 }
 
 impl<P: Pages> Inner<P> {
@@ -75,10 +87,19 @@ impl<P: Pages> Inner<P> {
         // A walk over all units. The next sequential write is of unit 0, the oldest.
         let (step, first) = match writes {
             Writes::Random => (coprime(units, &mut rng), rng.below(units.into()) as u32),
-            Writes::Sequential | Writes::Scattered => (1, units - 1),
+            Writes::Sequential | Writes::Scattered | Writes::Striped(_) => (1, units - 1),
         };
-        let scatter = || Arc::new(Permutation::new(units.into(), rng.next_u64()));
-        let order = (writes == Writes::Scattered).then(scatter);
+        let order = match writes {
+            Writes::Random | Writes::Sequential => None,
+            Writes::Scattered => {
+                let order = Permutation::new(units.into(), rng.next_u64());
+                Some(Order::Scattered(Arc::new(order)))
+            }
+            Writes::Striped(run) => {
+                let (shape, lane) = (&self.layout.shape, self.layout.plane_units);
+                Some(Order::Striped { run, lane, lanes: shape.dies * shape.planes })
+            }
+        };
         let steps = Steps { step, of: units, order };
         let mut next = steps.after(first, 1);
         let mut map = Nearby::new(units.into());
@@ -241,14 +262,21 @@ impl State {
         let (laid, space) = left.find(|(_, space)| *space >= units)?;
         if writes != Writes::Random {
             let mut left = units;
-            let newest_first = laid.iter().rev().map(|at| {
+            let fill = |at: &u32| {
                 let valid = left.min(all[*at as usize].units.into());
                 left -= valid;
                 (*at, valid as u32)
-            });
-            let mut plan: Vec<_> = newest_first.collect();
-            plan.reverse();
-            if writes == Writes::Scattered {
+            };
+            let mut plan: Vec<_> = match writes {
+                // The newest is not full, so that rows of stripes begin with superpages.
+                Writes::Striped(_) => laid.iter().map(fill).collect(),
+                _ => {
+                    let mut newest_first: Vec<_> = laid.iter().rev().map(fill).collect();
+                    newest_first.reverse();
+                    newest_first
+                }
+            };
+            if matches!(writes, Writes::Scattered | Writes::Striped(_)) {
                 // The rest was never written, so that the collector has nothing to erase.
                 plan.retain(|(_, valid)| *valid > 0);
             }

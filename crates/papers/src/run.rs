@@ -191,12 +191,14 @@ pub fn compare(
     }
     let compared = on_all_cores(&jobs, |(number, spec)| {
         let setup = &setups[*number];
+        // First, as a wrong key is then an error before anything has run.
+        let with = spec.changed(&setup.set(sets), &NONE)?;
         Ok(Compared {
             paper: papers[*number].name,
             check: spec.name(),
             number: spec.paper,
             without: spec.changed(setup, &NONE)?,
-            with: spec.changed(&setup.set(sets), &NONE)?,
+            with,
         })
     });
     compared.into_iter().collect()

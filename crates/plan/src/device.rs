@@ -38,6 +38,8 @@ pub struct Device {
     pub mdts_bytes: u64,
     /// Commands fetched from one queue before the next queue is served; none: no limit.
     pub arbitration_burst: Option<u32>,
+    /// Groups of I/O queues, by number, that have equal shares of the device.
+    pub queue_groups: u32,
     /// Number in the serial number, NQN and EUI-64, from 1; none: 1, and of a served drive one made from its
     /// address, or kept beside its file.
     pub number: Option<u64>,
@@ -78,6 +80,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let bursts = |n: u64| n == 0 || (n.is_power_of_two() && n <= 64);
     let expected = "a power of two up to 64, or 0 for no limit";
     let burst = fields.number_where("arbitration_burst", Optional, bursts, expected);
+    let queue_groups = fields.number_or("queue_groups", 1, 1..=8);
     let number = fields.given("number", |key| fields.number(key, Optional, 1..=NUMBER_MAX));
     let names = names(&fields);
     let namespaces = fields.number_or("namespaces", 1, 1..=u64::from(NAMESPACES_MAX));
@@ -99,6 +102,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         queue_entries: queue_entries? as u32,
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
+        queue_groups: queue_groups? as u32,
         number: number?,
         names: names?,
         life: None,

@@ -290,16 +290,27 @@ impl<'r> Fields<'r> {
 
     pub fn choice<T: Copy>(&self, key: &'static str, of: &[(&str, T)]) -> Option<T> {
         let words: Vec<_> = of.iter().map(|(word, _)| format!("{word:?}")).collect();
-        let expected = words.join(" or ");
-        let node = self.value(key, Source::Optional, &expected)?;
+        self.word(key, &words.join(" or "), |text| {
+            of.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice)
+        })
+    }
+
+    /// A word that `parse` knows.
+    pub fn word<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let node = self.value(key, Source::Optional, expected)?;
         let meant = match &node.value {
-            Value::Text(text) => of.iter().find(|(word, _)| word == text),
+            Value::Text(text) => parse(text),
             _ => None,
         };
         if meant.is_none() {
             self.error(key, node.in_words(), expected);
         }
-        meant.map(|(_, choice)| *choice)
+        meant
     }
 
     /// A whole number in this range.

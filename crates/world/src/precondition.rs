@@ -81,11 +81,12 @@ pub fn to(plan: &Plan, flash: &Flash, spec: Spec) -> Result<Awake, RunError> {
             let software = drive.software().await.map_err(MediumError::from)?;
             software.lead(GcControl::Held);
             let seed = plan.run.seed;
-            let laid = match &flash.steady_for {
-                _ if flash.start == Start::Scattered => software.precondition_scattered(seed).await,
-                Overwrites::Sequential => software.precondition_sequential(seed).await,
-                Overwrites::Uniform => software.precondition(warm_up(software), seed).await,
-                Overwrites::Skewed(_) => software.precondition(0, seed).await,
+            let laid = match (flash.start, &flash.steady_for) {
+                (Start::Scattered, _) => software.precondition_scattered(seed).await,
+                (Start::Striped { units }, _) => software.precondition_striped(units, seed).await,
+                (_, Overwrites::Sequential) => software.precondition_sequential(seed).await,
+                (_, Overwrites::Uniform) => software.precondition(warm_up(software), seed).await,
+                (_, Overwrites::Skewed(_)) => software.precondition(0, seed).await,
             };
             laid.map_err(MediumError::from)?;
             if let Overwrites::Skewed(skew) = &flash.steady_for {

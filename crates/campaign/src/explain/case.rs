@@ -121,17 +121,18 @@ pub(super) fn without_collection(plan: &Plan, work: &Work, written: u64) -> Opti
     let blocks = u64::from(geometry.blocks) + more;
     let reads = work.jobs.iter().any(reads);
     let start = match flash.start {
-        Start::Fresh => "fresh",
+        Start::Fresh => "fresh".to_owned(),
         // The places of what is read do not change.
-        Start::Scattered if reads => "scattered",
+        Start::Scattered if reads => "scattered".to_owned(),
+        Start::Striped { units } if reads => format!("striped:{} B", units * geometry.unit_bytes),
         // Reads of blocks that were never written take no time, so a drive that is read is filled.
-        _ if reads => "filled",
-        _ => "fresh",
+        _ if reads => "filled".to_owned(),
+        _ => "fresh".to_owned(),
     };
     let set = |key: &str, value: String| (key.to_owned(), value);
     let sets = vec![
         set("medium.flash.blocks", blocks.to_string()),
-        set("medium.flash.start", start.into()),
+        set("medium.flash.start", start),
         set("medium.flash.capacity", format!("{} B", flash.capacity_bytes())),
     ];
     Some(Change { sets, job: None })

@@ -30,12 +30,12 @@ enum Unit {
 const OF_FLASH: &[&str] = &[
     "medium.flash.dies=1..16",
     "medium.flash.times.read=5us..300us",
+    "medium.flash.times.read_unit=5us..300us",
     "medium.flash.times.decode=200ns..60us",
     "medium.flash.times.program=50us..5ms",
     "medium.flash.times.suspend_program=1us..1ms",
     "medium.flash.suspensions=1..64",
     "medium.flash.processing.lookup=5ns..10us",
-    "medium.flash.processing.split=50ns..200us",
     "medium.flash.processing.split_lookup=10ns..20us",
     "medium.flash.spare_per_mille=40..500",
 ];
@@ -75,7 +75,10 @@ impl Key {
     pub fn of_plan(plan: &Plan) -> Vec<Key> {
         let medium = if plan.medium.flash.is_some() { OF_FLASH } else { OF_CELLS };
         let all = medium.iter().chain(OF_ALL);
-        all.map(|text| Key::parse(text).expect("a key of ours")).collect()
+        let keys = all.map(|text| Key::parse(text).expect("a key of ours"));
+        // Most chips sense a page as a whole.
+        let whole = plan.medium.flash.as_ref().is_none_or(|flash| flash.timing.read_unit.is_none());
+        keys.filter(|key| !(whole && key.name == "medium.flash.times.read_unit")).collect()
     }
 
     /// Whether the drive as it begins depends on the key: not on the times of its parts, nor on its host.

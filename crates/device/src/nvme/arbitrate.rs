@@ -10,6 +10,7 @@ use wire::nvme::admin::Priority;
 use wire::nvme::registers::Cc;
 
 use super::Controller;
+use super::limits::QUEUE_GROUPS_MAX;
 use super::queue::{Burst, ENTRY, Sq};
 use super::slot::QueueKind;
 
@@ -37,6 +38,41 @@ const URGENT: usize = Priority::Urgent as usize;
 /// Resolution of service: this fraction of a command. A weight is at most 256, so a share is accurate to 1 in
 /// 2^12, and the range is 2^44 commands.
 const SHARE: u64 = 1 << 20;
+
+/// Queues with waiting commands in each group.
+#[derive(Clone, Copy)]
+struct Groups {
+    count: u16,
+    waiting: [u16; QUEUE_GROUPS_MAX as usize],
+}
+
+impl Groups {
+    /// Group of a queue. That of the admin queue plays no part.
+    fn of(&self, number: u16) -> usize {
+        usize::from(number.wrapping_sub(1) % self.count)
+    }
+
+    fn add(&mut self, number: u16) {
+        if self.count > 1 && number > 0 {
+            self.waiting[self.of(number)] += 1;
+        }
+    }
+
+    /// Turns that a command of this queue takes: as many as queues of its group wait, so that these share
+    /// what the group gets.
+    fn turns(&self, number: u16) -> u64 {
+        if self.count > 1 && number > 0 { self.waiting[self.of(number)].max(1).into() } else { 1 }
+    }
+
+    /// The most turns that a command takes.
+    fn most(&self) -> u32 {
+        if self.count > 1 {
+            self.waiting.iter().copied().max().unwrap_or(1).max(1).into()
+        } else {
+            1
+        }
+    }
+}
 
 /// A queue with commands that may be fetched: turn, identifier, tail.
 #[derive(Clone, Copy)]
@@ -188,7 +224,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let numbers =
             u16::from(admin_room == 0)..if io_room == 0 { 1 } else { self.queues.sqs_end.get() };
         let (mut waiting, mut held) = (Waiting::NONE, None);
+        let none = [0; QUEUE_GROUPS_MAX as usize];
+        let mut groups = Groups { count: self.options.queue_groups, waiting: none };
         self.look(numbers, bad_tail, |number, sq, tail| {
+            groups.add(number);
             waiting.add(number, sq, tail);
             held = held.take().or_else(|| self.held(number, sq, tail));
         });
@@ -199,10 +238,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let candidate = match held {
             Some(Held::Next(candidate)) => candidate,
             Some(Held::Fetching) => return None,
-            None => waiting.next(limit)?,
+            None => waiting.next(limit.saturating_mul(groups.most()))?,
         };
         let room = if candidate.number == 0 { admin_room } else { io_room };
-        Some(self.take(candidate, room, limit))
+        Some(self.take(candidate, room, limit, groups.turns(candidate.number)))
     }
 
     fn weighted(&self, room: u32, bad_tail: &mut bool) -> Option<Burst> {
@@ -228,7 +267,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let left = most.filter(|_| class == URGENT).map_or(u32::MAX, |most| {
             most.saturating_sub(self.fetching.arbiter.urgent_run.get()).max(1)
         });
-        let burst = self.take(candidate, room.min(left), limit);
+        let burst = self.take(candidate, room.min(left), limit, 1);
         if burst.entries == left {
             self.fetching.arbiter.rest.set(None);
         }
@@ -288,8 +327,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Takes the next fetch of the chosen queue: at most a burst of `limit` commands, what a fetch brings,
-    /// and what there is room for. A burst that is larger than a fetch goes on with the next one.
-    fn take(&self, chosen: Candidate, room: u32, limit: u32) -> Burst {
+    /// and what there is room for. A burst that is larger than a fetch goes on with the next one. Each
+    /// command is `turns` turns of its queue.
+    fn take(&self, chosen: Candidate, room: u32, limit: u32, turns: u64) -> Burst {
         let mut sqs = self.queues.sqs.borrow_mut();
         let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
         let is_admin = chosen.number == 0;
@@ -311,7 +351,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !is_admin || self.registers.settings.get().ams() != Cc::AMS_WEIGHTED {
             let turn = &self.fetching.arbiter.turns[sq.priority as usize];
             turn.set(chosen.turn.max(turn.get()));
-            sq.turn = chosen.turn + u64::from(burst.entries);
+            sq.turn = chosen.turn + u64::from(burst.entries) * turns;
         }
         burst
     }

@@ -41,3 +41,6 @@ const _: () = {
     // A piece is whole blocks in every format.
     assert!(PIECE_BYTES.is_multiple_of(4096));
 };
+
+/// Most groups of I/O queues.
+pub const QUEUE_GROUPS_MAX: u16 = 8;

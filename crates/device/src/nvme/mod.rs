@@ -122,6 +122,9 @@ pub struct Options {
     /// Default arbitration burst: entries taken from one queue before the next has its turn. `None`: no
     /// limit.
     pub arbitration_burst: Option<u32>,
+    /// Groups that I/O queues are dealt to by number, which round robin serves in equal shares: at most
+    /// [`QUEUE_GROUPS_MAX`]. 1: queues themselves have equal shares.
+    pub queue_groups: u16,
     /// Under weighted round robin, the number of urgent commands after which one of another class is served.
     /// `None`: the urgent class has strict priority, as in NVMe. At least 1.
     pub urgent_burst_max: Option<u32>,
@@ -159,6 +162,7 @@ impl Default for Options {
             queue_entries_max: 4096,
             transfer_bytes_max: 1 << 20,
             arbitration_burst: None,
+            queue_groups: 1,
             urgent_burst_max: None,
             number: 0,
             names: Names::default(),
@@ -178,6 +182,7 @@ impl Options {
     fn must_make_sense(&self) {
         assert!(self.slots > 0 && self.fetchers > 0 && self.fetch_max > 0);
         assert!(self.io_queues > 0, "at least one pair of I/O queues");
+        assert!((1..=QUEUE_GROUPS_MAX).contains(&self.queue_groups), "1 to 8 groups");
         assert!(self.urgent_burst_max != Some(0), "the urgent class has its turn");
         assert!((1..=NAMESPACES_MAX).contains(&u32::from(self.namespaces)), "1 to 16 namespaces");
         let states = &self.power_states;

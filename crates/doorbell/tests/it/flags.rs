@@ -271,6 +271,7 @@ const OF_OTHERS: &[Of] = &[
             ("mutations", Untried(PAPERS)),
             ("json", Rejects("--json job.fio/new", "job.fio/new")),
             ("html", Rejects("--html job.fio/new", "job.fio/new")),
+            ("set", Rejects("--set host.nonsense=1", "nonsense")),
         ],
     ),
     (

@@ -118,6 +118,13 @@ fn large_flash_flushed_data_survives_kill() {
     kill_repeatedly(&case, 1);
 }
 
+/// Its requests and its collector take turns at one processor.
+#[test]
+fn flash_of_many_dies_flushed_data_survives_kill() {
+    let case = Case { name: "many-killed", plan: "many-dies", sets: &[WHOLE], resident: None };
+    kill_repeatedly(&case, 2);
+}
+
 /// Every built-in flash plan is killed here, or rejects a state.
 #[test]
 fn every_flash_plan_is_kill_tested_or_rejects_state() {
@@ -126,7 +133,7 @@ fn every_flash_plan_is_kill_tested_or_rejects_state() {
     // Real drives have the chips and the software of `tlc`.
     let is_real = |name: &&str| plan(name, &[]).drive.is_some();
     let (real, others): (Vec<&str>, Vec<&str>) = found.iter().partition(|name| is_real(name));
-    assert_eq!(others, ["flash-bridge", "flash-closer", "small-flash", "tlc"]);
+    assert_eq!(others, ["flash-bridge", "flash-closer", "many-dies", "small-flash", "tlc"]);
     for name in &real {
         let text = built_in().iter().find(|one| one.0 == *name).expect("it is built in").1;
         assert!(text.contains("\nbase = \"tlc\"\n"), "{name}: of other chips");

@@ -186,6 +186,29 @@ fn sequential_precondition_needs_no_copies_for_sequential_writes() {
     });
 }
 
+/// Two units in each plane of each die in turn, and then the next two in the first plane.
+#[test]
+fn striped_precondition_puts_runs_in_each_plane_in_turn() {
+    let shape = Shape { dies: 4, planes: 2, units: 4, ..shape(40, 16) };
+    let units = Options::units_for(&shape, 150, 2, 0);
+    let rt = Rt::simulated(None, Log::Off);
+    let pages = Lean::new(shape);
+    let ftl = rt.block_on(async {
+        let options = Options { slots: 256, ..options(&shape, units, 1) };
+        let ftl = Ftl::mount(&rt, pages.clone(), &options).await.unwrap();
+        ftl.precondition_striped(2, 1).await.unwrap();
+        ftl
+    });
+    assert_eq!(ftl.stats().mapped_units, u64::from(units));
+    let dies = pages.dies();
+    assert_eq!(dies.len(), units as usize, "each unit is on one page");
+    // A superblock that is not full has its units anywhere.
+    let of_superblock = 4 * 2 * 4 * 16;
+    let right = (0..units).filter(|unit| dies[unit] == unit / 4 % 4).count();
+    assert!(right + of_superblock >= units as usize, "{right} of {units}");
+    rt.drop_tasks();
+}
+
 /// One random write of each unit: neighbours are on any die, with nothing to do for the collector.
 #[test]
 fn scattered_precondition_leaves_neighbours_on_independent_dies() {

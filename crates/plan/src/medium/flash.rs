@@ -15,6 +15,7 @@ use super::chip_times;
 use super::{Common, KeepRule, MediumKind, Parts};
 use crate::fields::{Fields, Source::Optional, Source::Required};
 use crate::report::line;
+use crate::units::parse_size;
 use crate::units::size_text;
 
 pub(super) static FLASH: MediumKind = MediumKind {
@@ -51,6 +52,10 @@ pub enum Start {
     Filled,
     /// Each unit has been written once, in random order.
     Scattered,
+    /// As `Filled`, this many units in each plane in turn.
+    Striped {
+        units: u32,
+    },
     /// Overwritten until garbage collection has reached its steady rate.
     Steady,
 }
@@ -172,15 +177,7 @@ fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Opt
     let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
     let processing = fields.table_if("processing", processing).map(Option::unwrap_or_default);
     let software = software(&fields, geometry.as_ref().zip(shape), block_bytes);
-    let start = fields.choice(
-        "start",
-        &[
-            ("fresh", Start::Fresh),
-            ("filled", Start::Filled),
-            ("scattered", Start::Scattered),
-            ("steady", Start::Steady),
-        ],
-    );
+    let start = read_start(&fields, geometry.as_ref().unwrap_or(&stand_in.geometry));
     let steady_for = overwrites(&fields, start);
     let state =
         fields.given("state", |key| fields.text(key, "the path of a file for the drive's state"));
@@ -228,15 +225,38 @@ fn processing(fields: Fields<'_>) -> Option<Processing> {
         if fields.has(key) { span() } else { Some(Span::ZERO) }
     };
     let (lookup, update) = (time("lookup"), time("update"));
-    let (split, split_lookup) = (time("split"), time("split_lookup"));
-    let collect = time("collect");
+    let (split_lookup, collect) = (time("split_lookup"), time("collect"));
     fields.done();
     Some(Processing {
         lookup: lookup?,
         update: update?,
-        split: split?,
         split_lookup: split_lookup?,
         collect: collect?,
+    })
+}
+
+/// The key `start`.
+fn read_start(fields: &Fields<'_>, geometry: &Geometry) -> Option<Start> {
+    const EXPECTED: &str = "\"fresh\", \"filled\", \"scattered\", \"steady\", or \"striped:\" and whole \
+        mapping units, of which a page has a whole number";
+    let unit_bytes = u64::from(geometry.unit_bytes);
+    let divides = |bytes: &u64| {
+        let page_bytes = u64::from(geometry.page_bytes);
+        *bytes > 0 && bytes.is_multiple_of(unit_bytes) && page_bytes.is_multiple_of(*bytes)
+    };
+    fields.word("start", EXPECTED, |text| match text.split_once(':') {
+        None => match text {
+            "fresh" => Some(Start::Fresh),
+            "filled" => Some(Start::Filled),
+            "scattered" => Some(Start::Scattered),
+            "steady" => Some(Start::Steady),
+            _ => None,
+        },
+        Some(("striped", size)) => {
+            let bytes = parse_size(size.trim()).ok().filter(divides)?;
+            Some(Start::Striped { units: (bytes / unit_bytes) as u32 })
+        }
+        Some(_) => None,
     })
 }
 

@@ -139,9 +139,19 @@ fn flash_start_must_be_known_and_unknown_keys_are_rejected() {
     assert_rejected(
         "flash.start",
         "old",
-        "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"scattered\" or \
-         \"steady\"",
+        "medium.flash.start: found \"old\", expected \"fresh\", \"filled\", \"scattered\", \"steady\", or \
+         \"striped:\" and whole mapping units, of which a page has a whole number",
     );
+    for wrong in ["striped:", "striped:0 B", "striped:6 KiB", "striped:32 KiB", "steady:4 KiB"] {
+        assert_rejected(
+            "flash.start",
+            wrong,
+            &format!(
+                "medium.flash.start: found \"{wrong}\", expected \"fresh\", \"filled\", \"scattered\", \
+                 \"steady\", or \"striped:\" and whole mapping units, of which a page has a whole number"
+            ),
+        );
+    }
     assert_rejected(
         "flash.steady",
         "true",

@@ -69,6 +69,7 @@ pub(super) fn flash(stats: &FlashStats, plan: &Plan) -> model::Flash {
         Some(flash) if flash.state.is_some() => "file",
         Some(flash) if flash.start == Start::Filled => "filled",
         Some(flash) if flash.start == Start::Scattered => "scattered",
+        Some(flash) if matches!(flash.start, Start::Striped { .. }) => "striped",
         Some(flash) if flash.start == Start::Steady => "steady",
         _ => "fresh",
     };

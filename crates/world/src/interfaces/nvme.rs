@@ -189,6 +189,7 @@ pub(super) fn options(plan: &Plan) -> front::Options {
         queue_entries_max: device.queue_entries,
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
+        queue_groups: device.queue_groups as u16,
         number: plan.device.before(),
         names: plan.device.names.clone(),
         life: plan.device.life.clone().unwrap_or_default(),

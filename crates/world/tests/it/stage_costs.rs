@@ -26,7 +26,6 @@ const CHIPS: &[&str] = &[
 const PROCESSING: &[&str] = &[
     "medium.flash.processing.lookup",
     "medium.flash.processing.update",
-    "medium.flash.processing.split",
     "medium.flash.processing.split_lookup",
 ];
 
@@ -327,7 +326,6 @@ fn further() -> Vec<Case> {
         FILLED,
         ("medium.flash.processing.lookup", "{ value = \"5 us\", source = \"assumed\" }"),
         ("medium.flash.processing.update", "{ value = \"4 us\", source = \"assumed\" }"),
-        ("medium.flash.processing.split", "{ value = \"30 us\", source = \"assumed\" }"),
         ("medium.flash.processing.split_lookup", "{ value = \"6 us\", source = \"assumed\" }"),
     ];
     let small = [("medium.flash.buffer", "256 KiB")];

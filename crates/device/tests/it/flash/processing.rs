@@ -61,10 +61,10 @@ fn units_of_reads_and_writes_take_the_processor_in_turn() {
     // One unit, though it is half of one; then four units; then one that begins and ends within two.
     let calls = [(1, 1, false), (0, 8, true), (3, 2, true)];
     assert_eq!(ends(some, &calls), [2_000, 4_400, 5_600]);
-    // Reads of several units are split, beside the next request.
-    let split = Processing { split: us(40), split_lookup: us(3), ..some };
+    // Reads of several units.
+    let split = Processing { split_lookup: us(3), ..some };
     let calls = [(0, 4, false), (1, 2, false), (0, 2, false)];
-    assert_eq!(ends(split, &calls), [46_000, 52_000, 14_000]);
+    assert_eq!(ends(split, &calls), [6_000, 12_000, 14_000]);
 }
 
 /// End of random overwrites of a full drive, in nanoseconds, and units that the collector copied meanwhile.

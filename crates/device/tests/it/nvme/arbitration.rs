@@ -160,6 +160,48 @@ fn round_robin_ignores_queue_priority() {
     });
 }
 
+/// Three queues of two groups: the only one of its group gets as much as the other two together.
+#[test]
+fn queue_groups_have_equal_shares() {
+    let served = |queue_groups| {
+        let options = device::nvme::Options {
+            slots: 4,
+            fetch_max: 2,
+            arbitration_burst: Some(2),
+            queue_groups,
+            ..Default::default()
+        };
+        let order = Setup { options, ..Setup::default() }.run(async |mut w: World| {
+            w.raw.enable(Settings::default()).await;
+            w.raw.ask_for_queues().await;
+            let mut cq = w.raw.create_cq(1, 1024).await;
+            let mut sqs = Vec::new();
+            for qid in [1, 2, 3] {
+                sqs.push(w.raw.create_sq(qid, 256, 1).await);
+            }
+            let begin = w.log.entries().len();
+            for sq in &mut sqs {
+                (0..240).for_each(|_| w.raw.store(sq, &io::flush(w.raw.cid(), NS)));
+            }
+            sqs.iter().for_each(|sq| w.raw.ring(sq));
+            for _ in 0..720 {
+                assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);
+            }
+            let log = &w.log.entries()[begin..];
+            let is_fetch =
+                |entry: &&runtime::Entry| (entry.component, entry.what) == ("device", "fetched");
+            log.iter().filter(is_fetch).map(|entry| entry.a).collect::<Vec<_>>()
+        });
+        [1, 2, 3].map(|qid| order[..240].iter().filter(|one| **one == qid).count())
+    };
+    let near = |found: [usize; 3], expected: [usize; 3]| {
+        let all = found.iter().zip(expected).all(|(found, expected)| found.abs_diff(expected) <= 8);
+        assert!(all, "{found:?}, expected {expected:?}");
+    };
+    near(served(1), [80, 80, 80]);
+    near(served(2), [60, 120, 60]);
+}
+
 /// Queues in the order of fetches, where each of two I/O queues and the admin queue has commands before
 /// any of the doorbells is seen. `burst`: none is no limit.
 fn in_turns(by_weight: bool, burst: Option<u32>, fetch_max: u32, counts: [u16; 3]) -> Vec<u64> {

@@ -114,6 +114,7 @@ impl Setup {
             queue_entries_max: choice.of(&[2, 16, 256, 4096, 65_536]),
             transfer_bytes_max: choice.of(&[4096, 64 << 10, 1 << 20, 4 << 20]),
             arbitration_burst: choice.of(&[None, Some(1), Some(4)]),
+            queue_groups: choice.of(&[1, 2, 3]),
             number: 0,
             names: Default::default(),
             life: Default::default(),
