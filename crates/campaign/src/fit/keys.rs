@@ -188,13 +188,14 @@ mod tests {
             let key = Key::parse(text).expect("a key");
             key.text(key.start(&plan))
         };
-        assert_eq!(start("medium.flash.times.read=5us..300us"), "39 us");
+        assert_eq!(start("medium.flash.times.read=5us..300us"), "85 us");
+        assert_eq!(start("medium.flash.times.read_unit=5us..300us"), "39 us");
         // Of the chips, of their number, of the host, without a value, outside of the range, and given.
         assert_eq!(start("medium.flash.times.program=50us..5ms"), "700 us");
         assert_eq!(start("medium.flash.dies=1..16"), "2");
         assert_eq!(start("host.costs.block driver=50ns..20us"), "600 ns");
         assert_eq!(start("medium.flash.processing.lookup=5ns..10us"), "5 ns");
-        assert_eq!(start("medium.flash.times.read=50us..300us"), "50 us");
+        assert_eq!(start("medium.flash.times.read=100us..300us"), "100 us");
         assert_eq!(start("medium.flash.times.bus=100MB/s..4GB/s"), "1.2 GB/s");
         assert_eq!(start("medium.flash.spare_per_mille=40..500"), "70");
         for (set, found) in [("90", "90"), ("{ value = 80, source = \"mine\" }", "80")] {
@@ -203,6 +204,11 @@ mod tests {
         }
         let plan = plan.with_sets([("host.costs.block driver", "1 us")]).expect("a plan");
         assert_eq!(written(&plan, "host.costs.block driver").as_deref(), Some("1 us"));
+        let has_unit = |plan: &Plan| {
+            Key::of_plan(plan).iter().any(|key| key.name == "medium.flash.times.read_unit")
+        };
+        assert!(has_unit(&plan));
+        assert!(!has_unit(&Plan::open("tlc", &[]).expect("a plan")), "it senses whole pages");
         for key in Key::of_plan(&plan) {
             let text = key.text(key.start(&plan));
             let set = plan.with_sets([(key.name.as_str(), text.as_str())]);
