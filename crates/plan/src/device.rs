@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bus::sim::NamedCost;
 use device::life::Life;
-use device::nvme::{NAMESPACES_MAX, Names, SLOTS_MAX};
+use device::nvme::{NAMESPACES_MAX, Names, QUEUE_GROUPS_MAX, SLOTS_MAX};
 use runtime::{IdleSleep, Span};
 use wire::nvme::pi::Kind;
 
@@ -80,7 +80,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let bursts = |n: u64| n == 0 || (n.is_power_of_two() && n <= 64);
     let expected = "a power of two up to 64, or 0 for no limit";
     let burst = fields.number_where("arbitration_burst", Optional, bursts, expected);
-    let queue_groups = fields.number_or("queue_groups", 1, 1..=8);
+    let queue_groups = fields.number_or("queue_groups", 1, 1..=QUEUE_GROUPS_MAX.into());
     let number = fields.given("number", |key| fields.number(key, Optional, 1..=NUMBER_MAX));
     let names = names(&fields);
     let namespaces = fields.number_or("namespaces", 1, 1..=u64::from(NAMESPACES_MAX));

@@ -373,6 +373,12 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     if let (Some(host), Some(device)) = (&host, &device) {
         check_queues(reader, host, device);
     }
+    if let (Some(device), Some(Some(_))) = (&device, &arbitration)
+        && device.queue_groups > 1
+    {
+        let expected = "1, or no table arbitration: groups are of round robin";
+        reader.error("device.queue_groups", device.queue_groups.to_string(), expected);
+    }
     if let (Some(device), Some(medium)) = (&device, &medium) {
         check_protection(reader, device, medium);
     }

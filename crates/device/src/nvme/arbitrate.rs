@@ -39,35 +39,38 @@ const URGENT: usize = Priority::Urgent as usize;
 /// 2^12, and the range is 2^44 commands.
 const SHARE: u64 = 1 << 20;
 
-/// Queues with waiting commands in each group.
-#[derive(Clone, Copy)]
+/// Number of queues with waiting commands in each group.
 struct Groups {
     count: u16,
     waiting: [u16; QUEUE_GROUPS_MAX as usize],
 }
 
 impl Groups {
-    /// Group of a queue. That of the admin queue plays no part.
-    fn of(&self, number: u16) -> usize {
-        usize::from(number.wrapping_sub(1) % self.count)
+    fn new(count: u16) -> Groups {
+        Groups { count, waiting: [0; QUEUE_GROUPS_MAX as usize] }
+    }
+
+    /// Index of the group of this queue; none: without groups, and of the admin queue.
+    fn of(&self, number: u16) -> Option<usize> {
+        (self.count > 1 && number > 0).then(|| usize::from((number - 1) % self.count))
     }
 
     fn add(&mut self, number: u16) {
-        if self.count > 1 && number > 0 {
-            self.waiting[self.of(number)] += 1;
+        if let Some(group) = self.of(number) {
+            self.waiting[group] += 1;
         }
     }
 
     /// Turns that a command of this queue takes: as many as queues of its group wait, so that these share
     /// what the group gets.
-    fn turns(&self, number: u16) -> u64 {
-        if self.count > 1 && number > 0 { self.waiting[self.of(number)].max(1).into() } else { 1 }
+    fn turns(&self, number: u16) -> u32 {
+        self.of(number).map_or(1, |group| self.waiting[group].into())
     }
 
     /// The most turns that a command takes.
     fn most(&self) -> u32 {
         if self.count > 1 {
-            self.waiting.iter().copied().max().unwrap_or(1).max(1).into()
+            self.waiting.iter().fold(1, |most, one| most.max(*one)).into()
         } else {
             1
         }
@@ -224,8 +227,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let numbers =
             u16::from(admin_room == 0)..if io_room == 0 { 1 } else { self.queues.sqs_end.get() };
         let (mut waiting, mut held) = (Waiting::NONE, None);
-        let none = [0; QUEUE_GROUPS_MAX as usize];
-        let mut groups = Groups { count: self.options.queue_groups, waiting: none };
+        let mut groups = Groups::new(self.options.queue_groups);
         self.look(numbers, bad_tail, |number, sq, tail| {
             groups.add(number);
             waiting.add(number, sq, tail);
@@ -329,7 +331,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Takes the next fetch of the chosen queue: at most a burst of `limit` commands, what a fetch brings,
     /// and what there is room for. A burst that is larger than a fetch goes on with the next one. Each
     /// command is `turns` turns of its queue.
-    fn take(&self, chosen: Candidate, room: u32, limit: u32, turns: u64) -> Burst {
+    fn take(&self, chosen: Candidate, room: u32, limit: u32, turns: u32) -> Burst {
         let mut sqs = self.queues.sqs.borrow_mut();
         let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
         let is_admin = chosen.number == 0;
@@ -351,7 +353,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !is_admin || self.registers.settings.get().ams() != Cc::AMS_WEIGHTED {
             let turn = &self.fetching.arbiter.turns[sq.priority as usize];
             turn.set(chosen.turn.max(turn.get()));
-            sq.turn = chosen.turn + u64::from(burst.entries) * turns;
+            sq.turn = chosen.turn + u64::from(burst.entries) * u64::from(turns);
         }
         burst
     }

@@ -26,6 +26,8 @@ pub const ERROR_LOG_ENTRIES: usize = 64;
 pub const NAMESPACES_MAX: u32 = 16;
 /// Maximum controllers of a subsystem; they are numbered from 1 (CNTLID).
 pub const CONTROLLERS_MAX: u16 = 8;
+/// Maximum groups of I/O queues, of equal shares.
+pub const QUEUE_GROUPS_MAX: u16 = 8;
 /// Number of interrupt vectors.
 pub const VECTORS: u16 = 64;
 /// Zero degrees Celsius, in kelvins.
@@ -41,6 +43,3 @@ const _: () = {
     // A piece is whole blocks in every format.
     assert!(PIECE_BYTES.is_multiple_of(4096));
 };
-
-/// Most groups of I/O queues.
-pub const QUEUE_GROUPS_MAX: u16 = 8;

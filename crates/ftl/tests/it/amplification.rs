@@ -1,7 +1,9 @@
 //! Write amplification against a closed form, and preconditioning against long random writes.
 
+use std::collections::BTreeMap;
+
 use crate::common::lean::Lean;
-use ftl::{Ftl, Options, Shape};
+use ftl::{Error, Ftl, Options, Shape};
 use runtime::{Log, Rng, Rt};
 
 /// One superpage is one unit, so that there is no padding and hardly any merging in the buffer.
@@ -186,9 +188,10 @@ fn sequential_precondition_needs_no_copies_for_sequential_writes() {
     });
 }
 
-/// Two units in each plane of each die in turn, and then the next two in the first plane.
-#[test]
-fn striped_precondition_puts_runs_in_each_plane_in_turn() {
+/// A drive of four dies of two planes, on which each unit has been written once in this order.
+fn laid_over_four_dies(
+    precondition: impl AsyncFnOnce(&Ftl<Lean>) -> Result<(), Error>,
+) -> (Rt, Ftl<Lean>, u32, BTreeMap<u32, u32>) {
     let shape = Shape { dies: 4, planes: 2, units: 4, ..shape(40, 16) };
     let units = Options::units_for(&shape, 150, 2, 0);
     let rt = Rt::simulated(None, Log::Off);
@@ -196,12 +199,20 @@ fn striped_precondition_puts_runs_in_each_plane_in_turn() {
     let ftl = rt.block_on(async {
         let options = Options { slots: 256, ..options(&shape, units, 1) };
         let ftl = Ftl::mount(&rt, pages.clone(), &options).await.unwrap();
-        ftl.precondition_striped(2, 1).await.unwrap();
+        precondition(&ftl).await.unwrap();
         ftl
     });
     assert_eq!(ftl.stats().mapped_units, u64::from(units));
     let dies = pages.dies();
     assert_eq!(dies.len(), units as usize, "each unit is on one page");
+    (rt, ftl, units, dies)
+}
+
+/// Two units in each plane of each die in turn, and then the next two in the first plane.
+#[test]
+fn striped_precondition_puts_runs_in_each_plane_in_turn() {
+    let (rt, _ftl, units, dies) =
+        laid_over_four_dies(async |ftl| ftl.precondition_striped(2, 1).await);
     // A superblock that is not full has its units anywhere.
     let of_superblock = 4 * 2 * 4 * 16;
     let right = (0..units).filter(|unit| dies[unit] == unit / 4 % 4).count();
@@ -212,19 +223,8 @@ fn striped_precondition_puts_runs_in_each_plane_in_turn() {
 /// One random write of each unit: neighbours are on any die, with nothing to do for the collector.
 #[test]
 fn scattered_precondition_leaves_neighbours_on_independent_dies() {
-    let shape = Shape { dies: 4, planes: 2, units: 4, ..shape(40, 16) };
-    let units = Options::units_for(&shape, 150, 2, 0);
-    let rt = Rt::simulated(None, Log::Off);
-    let pages = Lean::new(shape);
-    let ftl = rt.block_on(async {
-        let options = Options { slots: 256, ..options(&shape, units, 1) };
-        let ftl = Ftl::mount(&rt, pages.clone(), &options).await.unwrap();
-        ftl.precondition_scattered(1).await.unwrap();
-        ftl
-    });
-    assert_eq!(ftl.stats().mapped_units, u64::from(units));
-    let dies = pages.dies();
-    assert_eq!(dies.len(), units as usize, "each unit is on one page");
+    let (rt, ftl, units, dies) =
+        laid_over_four_dies(async |ftl| ftl.precondition_scattered(1).await);
     for apart in 1..5 {
         let mut counts = [0; 4];
         for unit in 0..units - apart {

@@ -15,8 +15,7 @@ use super::chip_times;
 use super::{Common, KeepRule, MediumKind, Parts};
 use crate::fields::{Fields, Source::Optional, Source::Required};
 use crate::report::line;
-use crate::units::parse_size;
-use crate::units::size_text;
+use crate::units::{parse_size, size_text};
 
 pub(super) static FLASH: MediumKind = MediumKind {
     name: "flash",

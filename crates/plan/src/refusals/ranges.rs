@@ -93,6 +93,13 @@ fn arbitration_classes_and_weights_are_validated() {
     ] {
         assert!(found.contains(expected), "{found}");
     }
+    let grouped = PLAN.replacen("arbitration_burst", "queue_groups = 2\narbitration_burst", 1);
+    assert_eq!(parse_errors(&grouped), "no error");
+    assert_eq!(
+        parse_errors(&format!("{grouped}\n[arbitration]\nclasses = \"low\"\n{weights}")),
+        "p.toml:61:16: device.queue_groups: found 2, expected 1, or no table arbitration: groups are of \
+         round robin"
+    );
 }
 
 #[test]
@@ -349,6 +356,12 @@ fn device_and_run_values_have_ranges() {
             "arbitration_burst = 3",
             "p.toml:61:21: device.arbitration_burst: found 3, \
              expected a power of two up to 64, or 0 for no limit",
+        ),
+        (
+            "device",
+            "arbitration_burst",
+            "arbitration_burst = 0\nqueue_groups = 9",
+            "p.toml:62:16: device.queue_groups: found 9, expected a whole number from 1 to 8",
         ),
         (
             "device",
