@@ -125,6 +125,7 @@ Examples:
 pub(super) const FIT: &str = "\
 Examples:
   doorbell fit sk-hynix-pe8110-960gb --out target/pe8110.toml
+  doorbell fit samsung-980-pro-1tb --rows randread       not those beside other loads
   doorbell fit my.tsv --plan my.toml --key medium.flash.times.read=20us..200us --key medium.flash.dies=1..16
   doorbell fit --jobs > target/reads.fio                to run by fio on a drive of your own
   doorbell fit target/drive.json --plan samsung-980-pro-1tb    from the JSON output of fio";

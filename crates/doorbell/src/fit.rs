@@ -33,6 +33,9 @@ pub(super) struct Fit {
     /// Part of the loads to hold out, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = percent())]
     hold: u64,
+    /// Fit only rows whose workload begins with this word, as `randread`
+    #[arg(long, value_name = "WORKLOAD", default_value = "", hide_default_value = true)]
+    rows: String,
     /// Seed that chooses the loads that are held out
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -55,7 +58,8 @@ pub(super) fn fit(typed: &Fit) -> Result<bool, String> {
         return Ok(true);
     }
     let drive = typed.drive.as_deref().expect("clap requires it without --jobs");
-    let table = built_in::open(drive).map_err(|error| error.to_string())?;
+    let table = built_in::open(drive).and_then(|table| table.with_only(&typed.rows));
+    let table = table.map_err(|error| error.to_string())?;
     let name = typed.plan.as_deref().unwrap_or(table.plan());
     let plan = typed.sets.open(name)?;
     let keys = typed.keys.iter().map(|text| Key::parse(text)).collect::<Result<_, _>>();

@@ -22,6 +22,9 @@ pub(super) struct Validate {
     /// Short runs, of closed loops of 4 KiB with at most 128 operations in flight
     #[arg(long)]
     quick: bool,
+    /// Run only rows whose workload begins with this word, as `randread`
+    #[arg(long, value_name = "WORKLOAD", default_value = "", hide_default_value = true)]
+    rows: String,
     /// Write the reports to this file as JSON; `-` prints them instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -34,6 +37,12 @@ pub(super) struct Validate {
 
 pub(super) fn validate(typed: &Validate) -> Result<bool, String> {
     let (tables, without_plan) = tables(typed)?;
+    // Of all drives, those without such rows are reported as such.
+    let only = |table: Table| match typed.drives.is_empty() {
+        true => Ok(Table { only: typed.rows.clone(), ..table }),
+        false => table.with_only(&typed.rows).map_err(|error| error.to_string()),
+    };
+    let tables = tables.into_iter().map(only).collect::<Result<Vec<_>, _>>()?;
     let plans: Vec<_> = tables
         .iter()
         .map(|table| typed.sets.open(typed.plan.as_deref().unwrap_or(table.plan())))

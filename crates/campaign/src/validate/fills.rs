@@ -97,6 +97,10 @@ impl<'t> Run<'t> {
         let (mut runs, mut left_out): (Vec<Run<'t>>, _) = (Vec::new(), Vec::new());
         for row in &table.rows {
             let Some(fill) = &row.fill else { continue };
+            if !table.is_wanted(row) {
+                left_out.push(LeftOut::Unwanted);
+                continue;
+            }
             let is_same = |run: &&mut Run<'_>| {
                 let (first, of) = run.rows[0];
                 first.workload == row.workload

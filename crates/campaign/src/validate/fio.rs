@@ -67,7 +67,7 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Table, TableError> {
     let version = whole["fio version"].as_str().unwrap_or("fio");
     let drive = format!("{name} by {version}");
     let header = vec![("drive".to_owned(), drive), ("source".to_owned(), name.clone())];
-    Ok(Table { name, file: file.to_owned(), header, rows })
+    Ok(Table { name, file: file.to_owned(), header, rows, only: String::new() })
 }
 
 /// Rows of the job that is number `at`: the place of a row is that number. `has_clones`: others have its

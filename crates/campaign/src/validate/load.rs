@@ -91,6 +91,8 @@ pub struct Load {
 pub enum LeftOut {
     /// Not among the rows of a short run.
     Quick,
+    /// Not among the rows that were asked for.
+    Unwanted,
     Claim,
     Zones,
     /// Skewed by fio's generator, which covers a part of a large drive only.
@@ -116,6 +118,7 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             LeftOut::Quick => "left out of a short run",
+            LeftOut::Unwanted => "left out by --rows",
             LeftOut::Claim => "a claim of the vendor, not a measurement",
             LeftOut::Zones => "zoned namespaces are not modelled",
             LeftOut::FioZipf => {
@@ -200,6 +203,9 @@ fn check(table: &Table, row: &Row) -> Result<(), LeftOut> {
     });
     let is_zoned = is_mix || workload.contains("zone") || workload.contains("zns");
     let is_figure = Figure::ALL.iter().any(|figure| row.measured.of(*figure).is_some());
+    if !table.is_wanted(row) {
+        return Err(LeftOut::Unwanted);
+    }
     if workload.starts_with("spec-") {
         return Err(LeftOut::Claim);
     }

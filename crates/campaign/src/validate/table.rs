@@ -1,5 +1,6 @@
 //! A table of measurements: lines of columns divided by tabs, read by the names in the first line.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -75,6 +76,8 @@ pub struct Table {
     /// Lines `# key: value` of the header, in their order; a key may occur several times.
     pub header: Vec<(String, String)>,
     pub rows: Vec<Row>,
+    /// Rows are run if the name of their workload begins so; empty: all. Others may be the load beside them.
+    pub only: String,
 }
 
 /// The load and the figures of one line.
@@ -110,6 +113,9 @@ pub enum TableError {
     /// The table as a whole.
     #[error("{}:{line}: found {found}, expected {expected}", file.display())]
     Line { file: PathBuf, line: usize, found: String, expected: String },
+    /// The rows to run, as they were given.
+    #[error("{}: --rows: found {found}, expected {expected}", file.display())]
+    Only { file: PathBuf, found: String, expected: String },
 }
 
 const TEXT: &[&str] = &["workload", "state", "flag", "source", "placement"];
@@ -162,7 +168,27 @@ impl Table {
             return Err(lacks("the end", "a row at least"));
         }
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Table { name, file: file.to_owned(), header, rows })
+        Ok(Table { name, file: file.to_owned(), header, rows, only: String::new() })
+    }
+
+    /// The table, of which only rows are run whose workload begins with this text.
+    ///
+    /// # Errors
+    /// There is no such row.
+    pub fn with_only(self, only: &str) -> Result<Table, TableError> {
+        let table = Table { only: only.to_owned(), ..self };
+        if table.rows.iter().any(|row| table.is_wanted(row)) {
+            return Ok(table);
+        }
+        let kinds = table.rows.iter().filter_map(|row| row.workload.split('-').next());
+        let kinds: BTreeSet<&str> = kinds.collect();
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        let expected = format!("the beginning of a workload: {}", kinds.join(", "));
+        Err(TableError::Only { file: table.file, found: only.to_owned(), expected })
+    }
+
+    pub(super) fn is_wanted(&self, row: &Row) -> bool {
+        row.workload.starts_with(&self.only)
     }
 
     /// Name of the drive's plan: that of the header, or else the table's, without the `-wa` of a table of

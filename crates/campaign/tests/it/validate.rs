@@ -147,7 +147,17 @@ fn rows_that_cannot_run_are_left_out_with_a_reason() {
     }
     let table = table("workload\tbs\tqd\tiops\tflag\nrandread\t8192\t1\t9\tspdk\n");
     let load = |length| Load::of(&table, &table.rows[0], &plan, length);
+    let only = |only: &str| Table { only: only.to_owned(), ..table.clone() };
     assert!(load(Length::WHOLE).is_ok());
+    assert!(Load::of(&only("rand"), &table.rows[0], &plan, Length::WHOLE).is_ok());
+    let other = Load::of(&only("openloop"), &table.rows[0], &plan, Length::WHOLE);
+    assert_eq!(other, Err(LeftOut::Unwanted));
+    assert_eq!(only("rand"), table.clone().with_only("rand").expect("it has such a row"));
+    let error = table.clone().with_only("read").expect_err("no such row").to_string();
+    assert!(
+        error.ends_with("--rows: found read, expected the beginning of a workload: randread"),
+        "{error}"
+    );
     assert_eq!(load(Length::QUICK), Err(LeftOut::Quick));
 }
 
@@ -368,6 +378,10 @@ fn amplification_follows_span_and_preconditioning() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     // A short run leaves them out.
     let report = validate(&plan, &table(SHORT), EFFORT, &|_, _| ()).expect("a report");
+    assert_eq!((report.fills.len(), report.left_out_rows()), (0, 1));
+    let other = Table { only: "randread".to_owned(), ..table(SHORT) };
+    let whole = Effort { length: Length::WHOLE, ..EFFORT };
+    let report = validate(&plan, &other, whole, &|_, _| ()).expect("a report");
     assert_eq!((report.fills.len(), report.left_out_rows()), (0, 1));
 }
 

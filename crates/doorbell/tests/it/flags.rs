@@ -201,6 +201,7 @@ const OF_CAMPAIGNS: &[Of] = &[
         &[
             ("plan", Differs("my.tsv --plan gen4", "my.tsv --plan dc-express")),
             ("quick", Adds("--quick")),
+            ("rows", Rejects("my.tsv --plan gen4 --rows append", "--rows: found append")),
             ("json", Adds("--json new")),
             ("html", Adds("--html new")),
             ("set", Adds("--set link.lanes=1")),
@@ -215,6 +216,7 @@ const OF_CAMPAIGNS: &[Of] = &[
             ("tries", Adds("--tries 12")),
             ("operations", Adds("--operations 200")),
             ("hold", Differs(FIT_NONE, FIT_HALF)),
+            ("rows", Rejects("my.tsv --plan gen4 --rows append", "--rows: found append")),
             ("seed", Adds("--seed 3")),
             ("out", Adds("--out new")),
             ("json", Adds("--json new")),
