@@ -23,8 +23,8 @@ pub(super) struct Fit {
     /// the flash software, number of dies, spare space, costs of commands]
     #[arg(long = "key", value_name = "KEY=FROM..TO")]
     keys: Vec<String>,
-    /// Plans to try, about
-    #[arg(long, value_name = "N", default_value_t = 160, value_parser = tries())]
+    /// Most plans to try, about; the search may end before
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = tries())]
     tries: u32,
     /// Operations of each run, about: `validate` has 20,000; a rate that a drive keeps only while it has free
     /// space shows in long runs

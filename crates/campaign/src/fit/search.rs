@@ -3,7 +3,8 @@
 //! ```text
 //!   start ─► one key after another at 3 places of its range ─► round ─► … ─► best
 //!                                                              ├► each key moved a little: slopes
-//!                                                              └► steps by them, and of all that helped
+//!                          ▲                                   └► steps by them, and of all that helped
+//!                          └──── each key elsewhere in its range, the others after it ◄─┘
 //! ```
 //!
 //! A place is the logarithms of the values. All places of a batch are tried at once, and which they are does
@@ -41,6 +42,10 @@ pub(super) struct Found {
 const SCALE: f64 = 0.15;
 /// Places of a key's range that are tried first, as parts of its logarithmic length.
 const COARSE: [f64; 3] = [0.25, 0.5, 0.75];
+/// Places of a key's range from which the search begins again, as parts of its logarithmic length.
+const ELSEWHERE: usize = 8;
+/// After them the better place is kept.
+const ROUNDS: usize = 4;
 /// The first step of a round, and the one at which the search ends.
 const FIRST_STEP: f64 = 0.15;
 const LAST_STEP: f64 = 0.02;
@@ -81,18 +86,11 @@ pub(super) fn search(
     let first = attempt(std::slice::from_ref(&start)).pop().flatten()?;
     let mut search = Search { bounds, attempt, place: start, errors: first, tries: 1 };
     search.coarse();
-    let (mut step, mut signs) = (FIRST_STEP, vec![1.0; bounds.len()]);
-    let mut failed = 0;
     // The last slopes take a try to each side of each key.
     let most = most.saturating_sub(2 * bounds.len());
-    while step >= LAST_STEP && search.tries < most {
-        let gained = search.round(step, &mut signs);
-        failed = if gained { 0 } else { failed + 1 };
-        // Both signs were tried.
-        if failed == 2 {
-            (step, failed) = (step / 2.0, 0);
-        }
-    }
+    search.descend(usize::MAX, most);
+    search.leave_optimum(most);
+    search.descend(usize::MAX, most);
     let slopes = search.slopes_of_both_sides();
     Some(Found { place: search.place, errors: search.errors, slopes })
 }
@@ -111,6 +109,69 @@ impl Search<'_> {
             let errors = self.all(&places);
             self.take_best(places, errors);
         }
+    }
+
+    /// Rounds, with steps that shorten, at most this number and while there are tries left.
+    fn descend(&mut self, rounds: usize, most: usize) {
+        let (mut step, mut signs) = (FIRST_STEP, vec![1.0; self.bounds.len()]);
+        let mut failed = 0;
+        for _ in 0..rounds {
+            if step < LAST_STEP || self.tries >= most {
+                break;
+            }
+            failed = if self.round(step, &mut signs) { 0 } else { failed + 1 };
+            // Both signs were tried.
+            if failed == 2 {
+                (step, failed) = (step / 2.0, 0);
+            }
+        }
+    }
+
+    /// Searches again with one key after another elsewhere in its range: two keys that limit the same rate
+    /// hold each other, so that a change of either alone is worse.
+    fn leave_optimum(&mut self, most: usize) {
+        for key in 0..self.bounds.len() {
+            if self.tries >= most {
+                break;
+            }
+            let here = (self.place.clone(), self.errors.clone());
+            let Some(there) = self.elsewhere(key) else { continue };
+            (self.place, self.errors) = there;
+            self.descend(ROUNDS, most);
+            if loss(&self.errors) >= loss(&here.1) {
+                (self.place, self.errors) = here;
+            }
+        }
+    }
+
+    /// The best place with this key elsewhere; none: it has no effect.
+    fn elsewhere(&mut self, key: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+        let Bounds { from, to, is_whole } = self.bounds[key];
+        let parts = (0..ELSEWHERE).map(|part| (part as f64 + 0.5) / ELSEWHERE as f64);
+        let mut values: Vec<f64> = parts.map(|part| from + part * (to - from)).collect();
+        if is_whole {
+            let here = self.place[key].exp().round();
+            values = values.into_iter().map(|value| value.exp().round()).collect();
+            values.extend([here - 1.0, here + 1.0]);
+            values.retain(|value| *value >= 1.0 && *value != here);
+            values.sort_by(f64::total_cmp);
+            values.dedup();
+            values =
+                values.into_iter().map(f64::ln).filter(|at| (from..=to).contains(at)).collect();
+        }
+        values.retain(|value| (value - self.place[key]).abs() > FIRST_STEP);
+        let at = |value: &f64| {
+            let mut place = self.place.clone();
+            place[key] = *value;
+            place
+        };
+        let places: Vec<_> = values.iter().map(at).collect();
+        let errors = self.all(&places);
+        let has_effect = |errors: &Vec<f64>| (loss(errors) / loss(&self.errors) - 1.0).abs() > GAIN;
+        let each =
+            places.into_iter().zip(errors).filter_map(|(place, errors)| Some((place, errors?)));
+        each.filter(|(_, errors)| has_effect(errors))
+            .min_by(|(_, a), (_, b)| loss(a).total_cmp(&loss(b)))
     }
 
     /// Moves each key alone by a step, then tries steps of all keys. Whether something was gained.
@@ -268,6 +329,23 @@ mod tests {
         let weights = weights(&found.errors);
         assert_eq!(found.slopes.effect(&weights, 2), 0.0);
         assert!(found.slopes.effect(&weights, 0) > 0.3);
+    }
+
+    /// Rates by the slower of two parts: where the first explains most rows, the second has no effect.
+    #[test]
+    fn key_that_another_hides_is_found() {
+        let rates = |place: &[f64]| -> Vec<f64> {
+            let [a, b] = [place[0], place[1]];
+            (0..6).map(|row| a.max(b + f64::from(row) * 0.3)).collect()
+        };
+        let measured = rates(&[2.4, 2.2]);
+        let attempt = |places: &[Vec<f64>]| -> Vec<Errors> {
+            let errors = |of: Vec<f64>| of.iter().zip(&measured).map(|(a, b)| a - b).collect();
+            places.iter().map(|place| Some(errors(rates(place)))).collect()
+        };
+        let found = search(&[WIDE; 2], vec![2.6, 0.1], 400, &attempt).expect("a plan");
+        assert!((found.place[0] - 2.4).abs() < 0.02, "{found:?}");
+        assert!((found.place[1] - 2.2).abs() < 0.02, "{found:?}");
     }
 
     #[test]
